@@ -1,0 +1,11 @@
+//! Outbill, a transactional outbox sidecar. `ARCHITECTURE.md` has the picture, the code map and the invariants.
+
+pub mod bill;
+pub mod clock;
+pub mod decision;
+pub mod finding;
+pub mod policy;
+pub mod secret;
+pub mod sink;
+pub mod store;
+pub mod units;

@@ -1,0 +1,78 @@
+//! The options of a RabbitMQ sink.
+
+use std::path::PathBuf;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::{
+    secret::Secret,
+    units::{Size, Span},
+};
+
+/// A RabbitMQ broker.
+#[derive(Clone, Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Settings {
+    /// `amqp://user:password@host:5672/vhost`, or `amqps://…`. No path means the vhost `/`, as `%2f` does.
+    /// Instead of it, the separate keys below, whose values need no encoding.
+    pub url: Option<Secret>,
+    pub host: Option<String>,
+    /// 5672 by default, 5671 with TLS.
+    pub port: Option<u16>,
+    pub user: Option<String>,
+    pub password: Option<Secret>,
+    /// A file with the password, read again on every connect.
+    pub password_file: Option<PathBuf>,
+    /// `/` by default.
+    pub vhost: Option<String>,
+    /// Present: encrypts, and checks authority and host name. Implied by `amqps://`.
+    pub tls: Option<Tls>,
+    /// Messages under way at most: sent, not yet confirmed.
+    #[serde(default = "default_in_flight")]
+    #[schemars(range(min = 1, max = 65_535))]
+    pub in_flight: u32,
+    /// A message that is not confirmed after this long counts as a transient failure.
+    #[serde(default = "default_confirm_timeout")]
+    pub confirm_timeout: Span,
+    #[serde(default = "default_connect_timeout")]
+    pub connect_timeout: Span,
+    /// A longer body is rejected before it is sent. RabbitMQ's own limit is 16 MiB since 4.0.
+    #[serde(default = "default_max_message")]
+    pub max_message: Size,
+    /// The heartbeat asked of the broker; a silent broker is given up after two of them.
+    #[serde(default = "default_heartbeat")]
+    pub heartbeat: Span,
+}
+
+/// Encryption of the connection to the broker.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub struct Tls {
+    /// A file with the certificates of a private authority (PEM); the system's by default.
+    pub ca: Option<PathBuf>,
+    /// A client certificate (PEM), with `key`.
+    pub cert: Option<PathBuf>,
+    /// The client certificate's private key (PEM, PKCS#8).
+    pub key: Option<PathBuf>,
+}
+
+fn default_in_flight() -> u32 {
+    1_000
+}
+
+fn default_confirm_timeout() -> Span {
+    Span(std::time::Duration::from_secs(30))
+}
+
+fn default_connect_timeout() -> Span {
+    Span(std::time::Duration::from_secs(10))
+}
+
+fn default_max_message() -> Size {
+    Size(16 << 20)
+}
+
+fn default_heartbeat() -> Span {
+    Span(std::time::Duration::from_secs(10))
+}
