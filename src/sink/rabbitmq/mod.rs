@@ -2,3 +2,4 @@
 
 mod endpoint;
 pub mod settings;
+mod wire;
