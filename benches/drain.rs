@@ -4,6 +4,13 @@
 //! A round of the relay: the real binary runs beside an empty table, one transaction commits all bills, and the clock
 //! stops when none is pending. A round of the bare publisher: the same number of the same bodies, all confirmed.
 
+#![allow(
+    clippy::print_stdout,
+    clippy::disallowed_methods,
+    clippy::large_futures,
+    reason = "a benchmark prints its figures, reads its environment and takes the time"
+)]
+
 use std::{
     env, fs,
     io::{BufRead, BufReader},
@@ -26,11 +33,12 @@ const ROUNDS: usize = 5;
 const IN_FLIGHT: usize = 1_000;
 const QUEUE: &str = "outbill-bench";
 const BODY_BYTES: usize = 512;
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() -> Result<()> {
-    let broker = env::var("OUTBILL_TEST_RABBITMQ_URL").context("OUTBILL_TEST_RABBITMQ_URL is not set; use `make bench`")?;
+    let broker =
+        env::var("OUTBILL_TEST_RABBITMQ_URL").context("OUTBILL_TEST_RABBITMQ_URL is not set; use `make bench`")?;
     println!("{BILLS} bills of {BODY_BYTES} bytes, {IN_FLIGHT} in flight, {ROUNDS} rounds, medians");
     println!("| database | bare publisher | relay | ratio | resident at most |");
     println!("|---|---|---|---|---|");
@@ -134,7 +142,9 @@ async fn drain(admin: &mut MySqlConnection, config: &std::path::Path) -> Result<
     let began = Instant::now();
     loop {
         let (pending,): (i64,) =
-            sqlx::query_as("SELECT COUNT(*) FROM (SELECT 1 FROM async_bill WHERE status = 0 LIMIT 1) x").fetch_one(&mut *admin).await?;
+            sqlx::query_as("SELECT COUNT(*) FROM (SELECT 1 FROM async_bill WHERE status = 0 LIMIT 1) x")
+                .fetch_one(&mut *admin)
+                .await?;
         if pending == 0 {
             break;
         }
@@ -142,7 +152,8 @@ async fn drain(admin: &mut MySqlConnection, config: &std::path::Path) -> Result<
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let rate = rate(began.elapsed());
-    let (done,): (i64,) = sqlx::query_as("SELECT COUNT(*) FROM async_bill WHERE status = 1").fetch_one(&mut *admin).await?;
+    let (done,): (i64,) =
+        sqlx::query_as("SELECT COUNT(*) FROM async_bill WHERE status = 1").fetch_one(&mut *admin).await?;
     ensure!(usize::try_from(done)? == BILLS, "{done} of {BILLS} are done");
     Ok((rate, relay.resident_kib()?))
 }

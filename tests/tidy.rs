@@ -34,8 +34,15 @@ const CONFINED: &[(&str, &[&str])] = &[
 
 /// What the relay may see of stores and sinks: the traits and their words, never an adapter.
 const ADAPTERS: &[&str] = &[
-    "store::sql", "store::dialect", "store::connect", "store::memory", "store::ledger", "store::schema", "store::mapping",
-    "sink::rabbitmq", "sink::file",
+    "store::sql",
+    "store::dialect",
+    "store::connect",
+    "store::memory",
+    "store::ledger",
+    "store::schema",
+    "store::mapping",
+    "sink::rabbitmq",
+    "sink::file",
 ];
 
 struct Source {
