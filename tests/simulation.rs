@@ -111,8 +111,9 @@ impl Simulation {
     }
 
     async fn run(mut self) {
+        let fetch_ms = self.between(1, 150);
         self.store.set_weather(|weather| {
-            weather.fetch_takes = Duration::from_millis(7);
+            weather.fetch_takes = Duration::from_millis(fetch_ms);
             weather.settle_takes = Duration::from_millis(5);
         });
         let mut stop = CancellationToken::new();
