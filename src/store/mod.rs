@@ -1,5 +1,8 @@
 //! The store: the database that holds the bills. This is the contract; each sibling file is one part of keeping it.
 
+pub mod facts;
+pub mod mapping;
+pub mod schema;
 pub mod settings;
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
