@@ -5,6 +5,7 @@ pub mod dialect;
 pub mod facts;
 pub mod mapping;
 pub mod memory;
+pub mod schema;
 pub mod settings;
 mod sql;
 
