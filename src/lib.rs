@@ -5,6 +5,7 @@ pub mod clock;
 pub mod decision;
 pub mod finding;
 pub mod policy;
+pub mod relay;
 pub mod secret;
 pub mod sink;
 pub mod store;
