@@ -2,6 +2,7 @@
 
 pub mod bill;
 pub mod clock;
+pub mod config;
 pub mod decision;
 pub mod finding;
 pub mod policy;
