@@ -46,8 +46,11 @@ fn substitute(text: &str, env: &Environment<'_>) -> Result<(String, Expanded), V
         rest = after;
         if !is_name(name) {
             // The name is not shown: in a password that holds `${` it is no name.
-            problems.push("`${…}` takes the name of an environment variable (letters, digits, _) and nothing else; \
-                 write `$${` for the characters themselves".to_owned());
+            problems.push(
+                "`${…}` takes the name of an environment variable (letters, digits, _) and nothing else; \
+                 write `$${` for the characters themselves"
+                    .to_owned(),
+            );
             continue;
         }
         how = if text.len() == name.len() + "${}".len() { Expanded::Whole } else { Expanded::Partly };

@@ -45,7 +45,7 @@ pub(super) fn default_shutdown_timeout() -> Span {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(tag = "type", rename_all = "lowercase")]
 pub enum SinkSettings {
-    Rabbitmq(sink::rabbitmq::settings::Settings),
+    Rabbitmq(Box<sink::rabbitmq::settings::Settings>),
     File(sink::file::Settings),
 }
 

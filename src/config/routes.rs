@@ -12,7 +12,10 @@ use crate::{
         walk::alternatives,
     },
     policy::{AttemptLog, Pattern, Retry, Selector},
-    sink::{self, AddressKey, template::Template},
+    sink::{
+        self, AddressKey,
+        template::{Destination, Template},
+    },
 };
 
 /// A route as it is used.
@@ -22,8 +25,8 @@ pub struct RouteSettings {
     pub selector: Selector,
     /// The name of a sink of the same configuration.
     pub sink: String,
-    /// A template for each [`AddressKey`] of the sink's kind, in their order.
-    pub address: Vec<Template>,
+    /// Where in the sink.
+    pub destination: Destination,
     pub done_on: DoneOn,
     pub retry: Retry,
     pub attempt_log: AttemptLog,
@@ -132,7 +135,7 @@ fn read(node: &Node, around: &Surroundings<'_>, problems: &mut Vec<Problem>) -> 
     if options.content_type.as_deref().is_some_and(|content_type| !is_content_type(content_type)) {
         problems.push(Problem::at(at("content_type"), "must be a media type, such as application/json"));
     }
-    let address = options.sink.as_ref().and_then(|_| address(node, &options, around, problems));
+    let destination = options.sink.as_ref().and_then(|_| destination(node, &options, around, problems));
     let name = options.name.or_else(|| include.first().map(|pattern| pattern.as_str().to_owned()))?;
     if let Err(error) = checked_name(&name) {
         problems.push(Problem::at(at("name"), error));
@@ -141,7 +144,7 @@ fn read(node: &Node, around: &Surroundings<'_>, problems: &mut Vec<Problem>) -> 
         name,
         selector: Selector { include, except },
         sink: options.sink?,
-        address: address?,
+        destination: destination?,
         done_on: options.done_on?,
         retry,
         attempt_log: options.attempt_log,
@@ -162,12 +165,12 @@ fn patterns(key: &str, patterns: Option<&Patterns>, node: &Node, problems: &mut 
 }
 
 /// The route's templates in the order of its sink's address keys.
-fn address(
+fn destination(
     node: &Node,
     options: &RouteOptions,
     around: &Surroundings<'_>,
     problems: &mut Vec<Problem>,
-) -> Option<Vec<Template>> {
+) -> Option<Destination> {
     let sink_node = node.get("sink")?;
     let Some(kind) = around.sinks.get(options.sink.as_deref()?) else {
         let defined = alternatives(options.sink.as_deref()?, around.sinks.keys().copied().collect());
@@ -187,7 +190,7 @@ fn address(
     }
     let templates: Vec<Option<Template>> =
         keys.iter().map(|key| template(key, to, options, around, problems)).collect();
-    templates.into_iter().collect()
+    templates.into_iter().collect::<Option<Vec<_>>>().map(Destination::new)
 }
 
 fn template(
@@ -225,7 +228,8 @@ fn check_names(routes: &[(&Node, RouteSettings)], problems: &mut Vec<Problem>) {
     for (node, route) in routes {
         if let Some(first) = taken.insert(&route.name, node) {
             let place = &node.get("name").unwrap_or(node).place;
-            let message = format!("has the same name as the route on line {}; give it a `name` of its own", first.place.line);
+            let message =
+                format!("has the same name as the route on line {}; give it a `name` of its own", first.place.line);
             problems.push(Problem::at(place, message));
         }
     }
@@ -236,7 +240,8 @@ fn check_shadows(routes: &[(&Node, RouteSettings)], problems: &mut Vec<Problem>)
     for (index, (node, route)) in routes.iter().enumerate() {
         let earlier = routes.iter().take(index).find(|(_, earlier)| covers(&earlier.selector, &route.selector));
         if let Some((earlier, _)) = earlier {
-            let message = format!("never takes a bill: the route on line {} takes all its types before", earlier.place.line);
+            let message =
+                format!("never takes a bill: the route on line {} takes all its types before", earlier.place.line);
             problems.push(Problem::at(&node.nearest(&["match"]).place, message));
         }
     }

@@ -59,7 +59,7 @@ pub(super) struct Place {
     /// From 1, in characters.
     pub column: usize,
     step: Step,
-    parent: Option<Rc<Place>>,
+    parent: Option<Rc<Self>>,
 }
 
 enum Step {
@@ -183,7 +183,7 @@ pub(super) fn parse(text: &str) -> Result<(Node, Vec<Problem>), Vec<Problem>> {
             return Err(builder.problems);
         }
     }
-    match builder.root {
+    match builder.root.filter(|root| !matches!(root.value, Value::Null)) {
         Some(root) => Ok((root, builder.problems)),
         None => Err(vec![Problem::of_file("the file is empty; it needs at least store, sinks and routes")]),
     }
@@ -293,16 +293,17 @@ impl Builder {
     fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, span: Span) -> Result<(), Problem> {
         self.charge(text.len() + 1, span)?;
         if self.expects_key() {
-            return self.key(text, span);
+            self.key(text, span);
+            return Ok(());
         }
         let value = if style == ScalarStyle::Plain { resolve(text) } else { Value::Text(text.to_owned()) };
         self.insert(Node { place: self.place(span), value, expanded: Expanded::No }, anchor)
     }
 
-    fn key(&mut self, text: &str, span: Span) -> Result<(), Problem> {
+    fn key(&mut self, text: &str, span: Span) {
         let place = Rc::new(self.place_of_step(Step::Key(text.to_owned()), span));
         let here = self.place_of_step(Step::Root, span);
-        let Some(Frame { kind: FrameKind::Map { lines, key, .. }, .. }) = self.open.last_mut() else { return Ok(()) };
+        let Some(Frame { kind: FrameKind::Map { lines, key, .. }, .. }) = self.open.last_mut() else { return };
         let first = lines.get(text).copied();
         *key = Some(PendingKey { text: text.to_owned(), place, again: first.is_some() });
         match first {
@@ -314,7 +315,6 @@ impl Builder {
                 self.problems.push(Problem::at(&here, format!("this key stands here twice, first on line {line}")));
             }
         }
-        Ok(())
     }
 
     fn alias(&mut self, anchor: usize, span: Span) -> Result<(), Problem> {
@@ -390,7 +390,8 @@ pub(super) fn resolve(text: &str) -> Value {
         "false" | "False" | "FALSE" => return Value::Bool(false),
         _ => {}
     }
-    let starts_like_a_number = text.trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_digit() || c == '.');
+    let starts_like_a_number =
+        text.trim_start_matches(['+', '-']).starts_with(|c: char| c.is_ascii_digit() || c == '.');
     if !starts_like_a_number {
         return Value::Text(text.to_owned());
     }

@@ -7,14 +7,9 @@ pub(super) fn key(path: &str, key: &str) -> bool {
         "" => &["alerts", "archive", "health", "admin"],
         "store" => &["tail", "lanes"],
         "store.columns" => &["order_key", "expires_at"],
-        "routes[]" | "defaults" => &[
-            "order",
-            "after_failure",
-            "receipt_timeout",
-            "expire_after",
-            "skip_when",
-            "dead_letter",
-        ],
+        "routes[]" | "defaults" => {
+            &["order", "after_failure", "receipt_timeout", "expire_after", "skip_when", "dead_letter"]
+        }
         _ => &[],
     };
     keys.contains(&key)
@@ -24,7 +19,9 @@ pub(super) fn key(path: &str, key: &str) -> bool {
 pub(super) fn value(path: &str, value: &str) -> bool {
     let values: &[&str] = match path {
         "routes[].done_on" | "defaults.done_on" => &["receipt"],
-        _ if path.starts_with("sinks.") && path.ends_with(".type") => &["kafka", "redis", "http", "nats"],
+        _ if path.starts_with("sinks.") && path.rsplit('.').next() == Some("type") => {
+            &["kafka", "redis", "http", "nats"]
+        }
         _ => &[],
     };
     values.contains(&value)

@@ -146,8 +146,11 @@ fn check_map(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
         } else if secret_lines.contains(&entry.place.line) && !unavailable::key(&kind_of_path, &entry.key) {
             problems.push(Problem {
                 path: node.place.path(),
-                ..Problem::at(&entry.place, "no such key (not shown: it may be a piece of the secret beside it, \
-                     which needs quotes if it holds a comma)")
+                ..Problem::at(
+                    &entry.place,
+                    "no such key (not shown: it may be a piece of the secret beside it, \
+                     which needs quotes if it holds a comma)",
+                )
             });
         } else {
             let known = properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str).collect();

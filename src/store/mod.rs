@@ -1,5 +1,6 @@
 //! The store: the database that holds the bills. This is the contract; each sibling file is one part of keeping it.
 
+pub mod mapping;
 pub mod settings;
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};

@@ -9,11 +9,7 @@ use std::{path::PathBuf, time::Duration};
 use url::Url;
 
 use crate::{
-    config::{
-        file::LogSettings,
-        problem::Problem,
-        tree::Node,
-    },
+    config::{file::LogSettings, problem::Problem, tree::Node},
     secret::Secret,
     telemetry,
     units::Span,

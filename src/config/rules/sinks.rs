@@ -47,26 +47,19 @@ fn check(settings: &SinkSettings, report: &mut Report<'_>) {
 }
 
 fn rabbitmq(settings: &rabbitmq::settings::Settings, report: &mut Report<'_>) {
-    report.one_way_to_connect(&["host", "port", "user", "password", "password_file", "vhost"]);
-    match &settings.url {
-        Some(url) => match url.expose().split_once(':').map(|(scheme, _)| scheme) {
-            Some("amqp" | "amqps") => drop(report.url(url)),
-            _ => report.at(&["url"], "begins with no scheme that is known here; known are: amqp, amqps"),
-        },
-        None => match settings.host.as_deref() {
-            None => report.at(&[], "says no broker: give `url`, or `host` with `user` and `password`"),
-            Some("") => report.at(&["host"], "is empty"),
-            Some(_) => {}
-        },
-    }
-    if settings.port == Some(0) {
-        report.at(&["port"], "must be between 1 and 65535");
-    }
-    if settings.vhost.as_deref() == Some("") {
-        report.at(&["vhost"], "is empty; the default vhost is /");
-    }
+    let before = report.problems.len();
+    report.one_way_to_connect(&["host", "port", "user", "vhost"]);
     if let Some(tls) = &settings.tls {
         report.certificate_with_key(tls.cert.as_ref(), tls.key.as_ref());
+    }
+    if settings.url.is_none() && settings.host.is_none() {
+        report.at(&[], "says no broker: give `url`, or `host` with `user` and `password`");
+    }
+    if report.problems.len() == before {
+        // What is left is between the parts of the URL, which only the sink itself takes apart.
+        if let Err(error) = settings.validate() {
+            report.at(&["url"], error);
+        }
     }
     report.within(&["confirm_timeout"], settings.confirm_timeout, Duration::from_secs(1), Duration::from_hours(1));
     report.within(&["connect_timeout"], settings.connect_timeout, Duration::from_millis(100), Duration::from_mins(5));

@@ -3,7 +3,12 @@
 use std::{collections::HashMap, time::Duration};
 
 use crate::{
-    config::{problem::Problem, rules::{Report, condition}, tree::Node, unavailable},
+    config::{
+        problem::Problem,
+        rules::{Report, condition},
+        tree::Node,
+        unavailable,
+    },
     secret::Secret,
     store::{
         mapping::TableName,
@@ -60,7 +65,9 @@ fn connection(settings: &Settings, report: &mut Report<'_>) {
 
 fn separate_keys(settings: &Settings, report: &mut Report<'_>) {
     match (&settings.host, &settings.socket) {
-        (None, None) => report.at(&[], "says no database: give `url`, or `host` or `socket` with `user` and `database`"),
+        (None, None) => {
+            report.at(&[], "says no database: give `url`, or `host` or `socket` with `user` and `database`");
+        }
         (Some(_), Some(_)) => report.at(&["socket"], "`socket` and `host` exclude each other"),
         (None, Some(_)) if settings.port.is_some() => report.at(&["port"], "a socket has no port"),
         _ => {}
@@ -92,7 +99,8 @@ fn url_form(url: &Secret, report: &mut Report<'_>) {
             }
         }
         Some(scheme) if unavailable::STORE_SCHEMES.contains(&scheme) => {
-            report.at(&["url"], "PostgreSQL is not available in this version; the url begins with mysql:// or sqlite://");
+            report
+                .at(&["url"], "PostgreSQL is not available in this version; the url begins with mysql:// or sqlite://");
         }
         _ => report.at(&["url"], "begins with no scheme that is known here; known are: mysql, mariadb, sqlite"),
     }
@@ -140,7 +148,8 @@ fn columns(columns: &Columns, report: &mut Report<'_>) {
     for (name, column) in &columns.extra {
         let is_word = name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') && !name.is_empty();
         if TEMPLATE_NAMES.contains(&name.as_str()) {
-            report.at(&["columns", "extra", name], format!("`{name}` has a meaning in templates already; take another"));
+            report
+                .at(&["columns", "extra", name], format!("`{name}` has a meaning in templates already; take another"));
         } else if !is_word {
             report.at(&["columns", "extra", name], "the name must be of letters, digits and _");
         } else if column.is_empty() {
@@ -155,11 +164,7 @@ fn statuses(statuses: &Statuses, report: &mut Report<'_>) {
         report.at(&["statuses", "pending"], "needs at least one value");
     }
     let mut values: Vec<(&str, &StatusValue)> = pending.iter().map(|value| ("pending", value)).collect();
-    values.extend([
-        ("done", &statuses.done),
-        ("failed", &statuses.failed),
-        ("compensated", &statuses.compensated),
-    ]);
+    values.extend([("done", &statuses.done), ("failed", &statuses.failed), ("compensated", &statuses.compensated)]);
     let is_number = |value: &StatusValue| matches!(value, StatusValue::Number(_));
     if values.iter().any(|(_, value)| is_number(value)) && !values.iter().all(|(_, value)| is_number(value)) {
         let message = "numbers and texts do not mix: all four values (also those left at 0 to 3) are of one kind";
@@ -184,14 +189,16 @@ fn statuses(statuses: &Statuses, report: &mut Report<'_>) {
 fn time_zone(zone: &str) -> Result<(), &'static str> {
     const FORMS: &str = "is no time zone; write an offset (+08:00) or a name that the server knows (Europe/Berlin)";
     let Some(offset) = zone.strip_prefix(['+', '-']) else {
-        let in_name = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'+');
-        let is_name = zone.starts_with(|c: char| c.is_ascii_alphabetic()) && zone.bytes().all(in_name);
+        let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'_' | b'-' | b'+');
+        let is_name = zone.starts_with(|c: char| c.is_ascii_alphabetic()) && zone.bytes().all(is_allowed);
         return if is_name { Ok(()) } else { Err(FORMS) };
     };
-    let two_digits = |text: &str| (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok()).flatten();
+    let two_digits = |text: &str| -> Option<u32> {
+        (text.len() == 2 && text.bytes().all(|byte| byte.is_ascii_digit())).then(|| text.parse().ok())?
+    };
     let parts = offset.split_once(':').and_then(|(hours, minutes)| Some((two_digits(hours)?, two_digits(minutes)?)));
     match parts {
-        Some((hours, minutes)) if hours * 60 + minutes <= 14 * 60 && minutes < 60_u32 => Ok(()),
+        Some((hours, minutes)) if hours * 60 + minutes <= 14 * 60 && minutes < 60 => Ok(()),
         _ => Err(FORMS),
     }
 }
