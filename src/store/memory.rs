@@ -47,7 +47,8 @@ pub struct Weather {
     pub fetch_takes: Duration,
     /// What a settle waits before it commits, and again before it answers.
     pub settle_takes: Duration,
-    /// Answers of the next calls, in order: `true` fails before anything is done, `false` works.
+    /// Answers of the next calls, in order: `true` fails, `false` works. A settle takes two: one before it commits and
+    /// one for its answer.
     pub next_calls_fail: VecDeque<bool>,
     /// Everything fails.
     pub is_away: bool,
@@ -238,9 +239,9 @@ impl Ledger for MemoryStore {
 
     async fn find(&self, id: &str) -> Result<Option<Found>, StoreError> {
         self.fails()?;
-        let id: i128 = id
-            .parse()
-            .map_err(|_| StoreError::Invalid(format!("{id:?} is no number, as the ids of this table are")))?;
+        let Ok(id) = id.parse::<i128>() else {
+            return Err(StoreError::Invalid(format!("{id:?} is no number, as the ids of this table are")));
+        };
         let found = self.bill(id);
         Ok(found
             .map(|bill| Found { row: row(id, &bill, usize::MAX), status: format!("{:?}", bill.status).to_lowercase() }))

@@ -4,6 +4,7 @@ mod connect;
 pub mod dialect;
 pub mod facts;
 pub mod mapping;
+pub mod memory;
 pub mod schema;
 pub mod settings;
 mod sql;
