@@ -20,7 +20,7 @@ use sqlx::{
 use tokio::sync::Mutex;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     MariaDb,
     MySql,
     Sqlite,
@@ -37,11 +37,11 @@ impl Kind {
 }
 
 /// A database of its own for one test.
-pub struct Database {
-    pub kind: Kind,
-    pub name: String,
+pub(crate) struct Database {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
     /// The URL of the database itself.
-    pub url: String,
+    pub(crate) url: String,
     link: Mutex<Link>,
     _folder: Option<tempfile::TempDir>,
 }
@@ -52,7 +52,10 @@ enum Link {
 }
 
 /// Runs a test on a fresh database, and drops it afterwards; a test that fails leaves it for a look.
-pub async fn with_database<F: Future<Output = ()>>(kind: Kind, test: impl FnOnce(std::sync::Arc<Database>) -> F) {
+pub(crate) async fn with_database<F: Future<Output = ()>>(
+    kind: Kind,
+    test: impl FnOnce(std::sync::Arc<Database>) -> F,
+) {
     let Some(database) = Database::create(kind).await else { return };
     let database = std::sync::Arc::new(database);
     test(std::sync::Arc::clone(&database)).await;
@@ -63,7 +66,7 @@ pub async fn with_database<F: Future<Output = ()>>(kind: Kind, test: impl FnOnce
 
 impl Database {
     /// `None` where the server is not there and need not be.
-    pub async fn create(kind: Kind) -> Option<Self> {
+    pub(crate) async fn create(kind: Kind) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let name = format!("outbill_test_{}_{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed));
         let Some(variable) = kind.variable() else {
@@ -87,17 +90,17 @@ impl Database {
     }
 
     /// Settings for this database, with `changes` on top.
-    pub fn settings(&self, changes: Value) -> Settings {
+    pub(crate) fn settings(&self, changes: &Value) -> Settings {
         let mut settings = json!({ "url": self.url });
         settings.as_object_mut().unwrap().extend(changes.as_object().unwrap().clone());
         serde_json::from_value(settings).unwrap()
     }
 
-    pub async fn execute(&self, sql: &str) {
+    pub(crate) async fn execute(&self, sql: &str) {
         self.try_execute(sql).await.unwrap_or_else(|error| panic!("{error}: {sql}"));
     }
 
-    pub async fn try_execute(&self, sql: &str) -> sqlx::Result<()> {
+    pub(crate) async fn try_execute(&self, sql: &str) -> sqlx::Result<()> {
         match &mut *self.link.lock().await {
             Link::MySql(link) => link.execute(AssertSqlSafe(sql)).await.map(drop),
             Link::Sqlite(link) => link.execute(AssertSqlSafe(sql)).await.map(drop),
@@ -105,7 +108,7 @@ impl Database {
     }
 
     /// The first column of the rows of a query, which has to be text.
-    pub async fn texts(&self, sql: &str) -> Vec<Option<String>> {
+    pub(crate) async fn texts(&self, sql: &str) -> Vec<Option<String>> {
         match &mut *self.link.lock().await {
             Link::MySql(link) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(link).await,
             Link::Sqlite(link) => sqlx::query_scalar(AssertSqlSafe(sql)).fetch_all(link).await,
@@ -114,13 +117,13 @@ impl Database {
     }
 
     /// One value as text: `value("status", "async_bill WHERE id = 1")`; `NULL` where it is that or there is no row.
-    pub async fn value(&self, expression: &str, from: &str) -> String {
+    pub(crate) async fn value(&self, expression: &str, from: &str) -> String {
         let rows = self.texts(&format!("SELECT CAST({expression} AS CHAR) FROM {from}")).await;
         rows.into_iter().next().flatten().unwrap_or_else(|| "NULL".to_owned())
     }
 
     /// The application's default table, and Outbill's own.
-    pub async fn create_tables(&self) {
+    pub(crate) async fn create_tables(&self) {
         let sql = match self.kind {
             Kind::Sqlite => include_str!("tables_sqlite.sql"),
             Kind::MariaDb | Kind::MySql => include_str!("tables_mysql.sql"),
@@ -131,7 +134,25 @@ impl Database {
     }
 
     /// Another connection, for a second party.
-    pub async fn connect(&self) -> MySqlConnection {
+    pub(crate) async fn connect(&self) -> MySqlConnection {
         MySqlConnection::connect(&self.url).await.unwrap()
+    }
+
+    /// A connection of a client whose session has this time zone.
+    pub(crate) async fn connect_in_zone(&self, zone: &str) -> MySqlConnection {
+        let options: MySqlConnectOptions = self.url.parse().unwrap();
+        options.timezone(Some(zone.to_owned())).connect().await.unwrap()
+    }
+
+    /// Host and port of the server.
+    pub(crate) fn address(&self) -> (String, u16) {
+        let options: MySqlConnectOptions = self.url.parse().unwrap();
+        (options.get_host().to_owned(), options.get_port())
+    }
+
+    /// The URL of the database at another port of this machine, where a proxy listens.
+    pub(crate) fn url_at(&self, port: u16) -> String {
+        let (host, own) = self.address();
+        self.url.replace(&format!("{host}:{own}"), &format!("127.0.0.1:{port}"))
     }
 }

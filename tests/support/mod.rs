@@ -1,1 +1,2 @@
-pub mod databases;
+pub(crate) mod databases;
+pub(crate) mod proxy;

@@ -74,35 +74,47 @@ impl Inspection {
     async fn look(&mut self, link: &mut dyn Ask, place: &Place<'_>) -> sqlx::Result<()> {
         let Place { settings, application, server } = *place;
         let target = example::target(application, server);
-        let findings = &mut self.findings;
         let table = read_table(link, server, application).await?;
+        let hidden = match (&table, server) {
+            (Some(table), Some(server)) => trial::hidden(link, table, &target, settings, server).await?,
+            _ => Hidden::default(),
+        };
         match &table {
-            None => findings.push(missing(link, place, &target).await?),
-            Some(table) => {
-                let hidden = match server {
-                    Some(server) => trial::hidden(link, table, &target, settings, server).await?,
-                    None => Hidden::default(),
-                };
-                findings.extend(columns::judge(table, settings, &target, &hidden));
-                findings.extend(shape::judge(table, settings, &target, &hidden));
-                findings.extend(trial::condition(link, settings, &target).await?);
-                if let Some(server) = server {
-                    findings.extend(trial::privileges(link, table, &target, server, place).await?);
-                }
-                if !findings.iter().any(Finding::is_bad) {
-                    findings.extend(trial::statuses(link, table, settings, &target).await?);
-                    findings.extend(trial::clock(link, table, settings, &target).await?);
-                }
-            }
+            Some(table) => self.look_at_table(link, place, table, &hidden).await?,
+            None => self.findings.push(missing(link, place, &target).await?),
         }
         let (own, form) = own::inspect(link, place).await?;
         self.findings.extend(own);
         if let (Some(MessageIdForm::TypeAndKey), Some(table)) = (&form, &table)
             && let Err(why) = shape::type_and_key_identify(table, settings)
+            && hidden.columns.is_empty()
         {
             self.findings.push(no_longer_unique(settings, &target, &why));
         }
         self.message_id_form = form;
+        Ok(())
+    }
+
+    async fn look_at_table(
+        &mut self,
+        link: &mut dyn Ask,
+        place: &Place<'_>,
+        table: &Table,
+        hidden: &Hidden,
+    ) -> sqlx::Result<()> {
+        let Place { settings, application, server } = *place;
+        let target = example::target(application, server);
+        self.findings.extend(columns::judge(table, settings, &target, hidden));
+        self.findings.extend(shape::judge(table, settings, &target, hidden));
+        self.findings.extend(trial::condition(link, settings, &target).await?);
+        if let Some(server) = server {
+            self.findings.extend(trial::privileges(link, table, &target, server, place).await?);
+        }
+        // Rows are looked at only where all that the questions name is there.
+        if !self.findings.iter().any(Finding::is_bad) {
+            self.findings.extend(trial::statuses(link, table, settings, &target).await?);
+            self.findings.extend(trial::clock(link, table, settings, &target).await?);
+        }
         Ok(())
     }
 }

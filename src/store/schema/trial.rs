@@ -201,7 +201,11 @@ pub(super) async fn clock(
         Finding::warning(
             "time zone",
             format!("{} of the newest bills is {hours} h off the store's clock: the application seems to write it in another time zone", columns.created_at),
-            "set store.time_zone to the application's zone, such as +08:00 or Europe/Berlin; until then nothing is taken for expired",
+            if target.is_sqlite {
+                "write it in UTC, as CURRENT_TIMESTAMP does; until then nothing is taken for expired"
+            } else {
+                "set store.time_zone to the application's zone, such as +08:00 or Europe/Berlin; until then nothing is taken for expired"
+            },
         )
     }))
 }
