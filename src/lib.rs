@@ -9,6 +9,7 @@ pub mod decision;
 pub mod finding;
 pub mod lifecycle;
 pub mod policy;
+pub mod relay;
 pub mod secret;
 pub mod sink;
 pub mod store;

@@ -142,6 +142,7 @@ impl Names {
             .set("version", optional(columns.version.as_ref()));
         let literals: Vec<String> = settings.statuses.pending.values().iter().map(status_literal).collect();
         names
+            .set("pending", literals.first().cloned().unwrap_or_default())
             .set("rearmed", literals.first().cloned().unwrap_or_default())
             .set("pending_any", literals.join(", "))
             .set("done", status_literal(&settings.statuses.done))
@@ -196,10 +197,13 @@ pub fn own_table(settings: &Settings, application: &TableName, own: &str) -> Tab
     }
 }
 
-/// `store.where` as the rest of a WHERE clause. It goes last and between parentheses, with a line of its own for its end,
-/// so that neither `OR` nor a trailing comment reaches what stands around it.
+/// `store.where` as the rest of a WHERE clause. A comment in it ends where it ends.
 fn condition(condition: Option<&str>) -> String {
-    condition.map_or_else(String::new, |condition| format!("AND ({})", condition.trim()))
+    match condition.map(str::trim) {
+        None | Some("") => String::new(),
+        Some(text) if text.contains("--") || text.contains('#') => format!("AND ({text}\n)"),
+        Some(text) => format!("AND ({text})"),
+    }
 }
 
 #[cfg(test)]

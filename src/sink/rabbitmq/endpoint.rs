@@ -140,7 +140,7 @@ impl Url {
             None => (None, authority),
         };
         ensure!(!place.contains('@'), "the url has more than one '@': {ENCODE}");
-        ensure!(!path.contains('/'), "the url has a '/' in its vhost or before its host: {ENCODE}");
+        ensure!(!path.contains(['/', '@']), "the url has a '/' in its vhost or before its host: {ENCODE}");
         let (user, password) = match userinfo.map(|userinfo| userinfo.split_once(':').unwrap_or((userinfo, ""))) {
             None | Some(("", "")) => (None, None),
             Some((user, "")) => (Some(decoded(user)?), None),
@@ -239,6 +239,7 @@ mod tests {
             "amqp://u:hunter2@h:hunter2",
             "amqp://u:p@hunter2@h",
             "amqp://u:p/hunter2@h",
+            "amqp://u:12/hunter2@h",
             "amqp://u:hunter2/x@h/v",
             "amqp://u:p?hunter2@h",
             "amqp://u:p#hunter2@h",

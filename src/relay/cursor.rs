@@ -1,0 +1,464 @@
+//! Where reading goes on. Cursors are hints that make reading cheap; the status alone decides what is delivered.
+//!
+//! *Fresh* bills are read forward by id. Routes that fall behind, because their sink is full, read on from where they
+//! stopped by a cursor of their own, so that none waits for another; at the end of the queue they meet again. Ids
+//! commit out of order: reading at the end begins a little earlier ([`TRAIL`]), and a slow *sweep* over everything
+//! that was passed finds the rest. *Due* bills are read from the start of their index range again and again.
+
+use std::{collections::VecDeque, time::Duration};
+
+use tokio::time::Instant;
+
+use crate::{
+    relay::route::RouteSet,
+    store::{Mark, Queue},
+};
+
+/// A bill that commits within this time after a higher id was read is found by the next poll; a later one by the sweep.
+const TRAIL: Duration = Duration::from_secs(3);
+/// The wait between two rounds of the sweep, at least; a long round is followed by a wait of four times its length.
+const SWEEP_WAIT: Duration = Duration::from_secs(5);
+
+/// One page to read, by whom and from where.
+#[derive(Clone, Debug)]
+pub(crate) struct Step {
+    source: Source,
+    pub(crate) queue: Queue,
+    pub(crate) after: Option<Mark>,
+    pub(crate) routes: RouteSet,
+    /// Whether the last page of this source held mostly bills of other routes, so that filtering pays.
+    pub(crate) filtered: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// By its number, which is never used again.
+    Fresh(u64),
+    Due,
+    Sweep,
+}
+
+/// What a step found.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    pub(crate) end: Option<Mark>,
+    pub(crate) exhausted: bool,
+    /// Whether most of the page belonged to other routes.
+    pub(crate) foreign: bool,
+    /// Routes that had no room for a row, with the place before the first such row.
+    pub(crate) behind: Vec<(usize, Option<Mark>)>,
+}
+
+#[derive(Debug)]
+struct Cursor {
+    number: u64,
+    after: Option<Mark>,
+    routes: RouteSet,
+    filtered: bool,
+    /// Not before this time: set when the queue was read to its end.
+    rest_until: Option<Instant>,
+}
+
+impl Cursor {
+    fn is_at_the_end(&self) -> bool {
+        self.rest_until.is_some()
+    }
+}
+
+/// The single cursor of the due queue or of the sweep.
+#[derive(Debug)]
+struct Round {
+    after: Option<Mark>,
+    filtered: bool,
+    next: Instant,
+    began: Instant,
+}
+
+/// All cursors of one table.
+#[derive(Debug)]
+pub(crate) struct Cursors {
+    interval: Duration,
+    fresh: Vec<Cursor>,
+    due: Round,
+    sweep: Round,
+    trail: VecDeque<(Instant, Mark)>,
+    next_number: u64,
+    /// Whose turn was last, so that fresh, due and sweep take turns.
+    turn: usize,
+}
+
+impl Cursors {
+    pub(crate) fn new(routes: usize, interval: Duration, now: Instant) -> Self {
+        let round = |next| Round { after: None, filtered: false, next, began: next };
+        let mut cursors = Self {
+            interval,
+            fresh: Vec::new(),
+            due: round(now),
+            sweep: round(now + SWEEP_WAIT),
+            trail: VecDeque::new(),
+            next_number: 0,
+            turn: 0,
+        };
+        cursors.restart((0..routes).collect());
+        cursors
+    }
+
+    /// These routes read their fresh bills from the start again: some that were passed may be pending.
+    pub(crate) fn restart(&mut self, routes: RouteSet) {
+        self.leave(&routes);
+        self.push(None, routes);
+    }
+
+    /// The next page to read for routes that are `ready`, if it is time for one.
+    pub(crate) fn next(&mut self, now: Instant, ready: &RouteSet) -> Option<Step> {
+        if ready.is_empty() {
+            return None;
+        }
+        self.part_from_the_unready(ready);
+        let sources = self.fresh.len() + 2;
+        for offset in 1..=sources {
+            let turn = (self.turn + offset) % sources;
+            if let Some(step) = self.step(turn, now, ready) {
+                self.turn = turn;
+                return Some(step);
+            }
+        }
+        None
+    }
+
+    /// When the next page is due for routes that are `ready`; `None` if there is no such time.
+    pub(crate) fn next_at(&self, now: Instant, ready: &RouteSet) -> Option<Instant> {
+        if ready.is_empty() {
+            return None;
+        }
+        let fresh = self.fresh.iter().filter(|cursor| !cursor.routes.is_disjoint(ready));
+        fresh.map(|cursor| cursor.rest_until.unwrap_or(now)).chain([self.due.next, self.sweep.next]).min()
+    }
+
+    /// Takes note of what a step found.
+    pub(crate) fn found(&mut self, step: &Step, found: Found, now: Instant) {
+        match step.source {
+            Source::Fresh(number) => self.found_fresh(number, found, now),
+            Source::Due => {
+                self.due.filtered = found.foreign;
+                let go_on = !found.exhausted && found.end.is_some();
+                self.due.after = found.end.filter(|_| go_on);
+                self.due.next = if go_on { now } else { now + self.interval };
+            }
+            Source::Sweep => self.found_sweep(found, now),
+        }
+    }
+
+    /// The page could not be read: it is read again from the same place.
+    pub(crate) fn failed(&mut self, step: &Step, now: Instant) {
+        match step.source {
+            Source::Fresh(_) => {}
+            Source::Due => self.due.next = now,
+            Source::Sweep => self.sweep.next = now,
+        }
+    }
+
+    fn step(&self, turn: usize, now: Instant, ready: &RouteSet) -> Option<Step> {
+        if let Some(cursor) = self.fresh.get(turn) {
+            let rests = cursor.rest_until.is_some_and(|rest| rest > now);
+            let routes: RouteSet = cursor.routes.intersection(ready).copied().collect();
+            return (!rests && !routes.is_empty()).then(|| Step {
+                source: Source::Fresh(cursor.number),
+                queue: Queue::Fresh,
+                after: if cursor.is_at_the_end() { self.trail_of(cursor, now) } else { cursor.after.clone() },
+                filtered: cursor.filtered,
+                routes,
+            });
+        }
+        let (source, queue, round) = if turn == self.fresh.len() {
+            (Source::Due, Queue::Due, &self.due)
+        } else {
+            (Source::Sweep, Queue::Fresh, &self.sweep)
+        };
+        (round.next <= now).then(|| Step {
+            source,
+            queue,
+            after: round.after.clone(),
+            filtered: round.filtered,
+            routes: ready.clone(),
+        })
+    }
+
+    /// Routes that cannot take bills now stay where they are, while the others of their cursor go on.
+    fn part_from_the_unready(&mut self, ready: &RouteSet) {
+        let mut parted = Vec::new();
+        for cursor in &mut self.fresh {
+            if cursor.routes.is_disjoint(ready) {
+                continue;
+            }
+            let unready: RouteSet = cursor.routes.difference(ready).copied().collect();
+            if !unready.is_empty() {
+                cursor.routes.retain(|route| ready.contains(route));
+                parted.push((cursor.after.clone(), unready));
+            }
+        }
+        for (after, routes) in parted {
+            self.push(after, routes);
+        }
+    }
+
+    fn found_fresh(&mut self, number: u64, found: Found, now: Instant) {
+        let interval = self.interval;
+        // The cursor may be gone: its routes restarted while the page was read.
+        let Some(cursor) = self.fresh.iter_mut().find(|cursor| cursor.number == number) else { return };
+        let mut stayed = Vec::new();
+        for (route, before) in found.behind {
+            if cursor.routes.remove(&route) {
+                stayed.push((before, RouteSet::from([route])));
+            }
+        }
+        cursor.filtered = found.foreign;
+        if found.exhausted {
+            cursor.rest_until = Some(now + interval);
+            cursor.after = furthest(cursor.after.take(), found.end);
+        } else {
+            cursor.rest_until = None;
+            cursor.after = found.end.or(cursor.after.take());
+        }
+        let (at_the_end, is_empty) = (cursor.is_at_the_end(), cursor.routes.is_empty());
+        if is_empty {
+            self.fresh.retain(|cursor| cursor.number != number);
+        } else if at_the_end {
+            self.meet_at_the_end(number, now);
+        }
+        for (before, routes) in stayed {
+            self.push(before, routes);
+        }
+    }
+
+    /// Cursors that have reached the end become one again, at the lower of their places.
+    fn meet_at_the_end(&mut self, number: u64, now: Instant) {
+        let Some(place) = self.fresh.iter().position(|cursor| cursor.number == number) else { return };
+        let arrived = self.fresh.swap_remove(place);
+        match self.fresh.iter_mut().find(|cursor| cursor.is_at_the_end()) {
+            Some(waiting) => {
+                waiting.routes.extend(arrived.routes);
+                waiting.after = nearest(waiting.after.take(), arrived.after);
+                waiting.rest_until = waiting.rest_until.min(arrived.rest_until);
+                waiting.filtered = arrived.filtered;
+            }
+            None => self.fresh.push(arrived),
+        }
+        self.remember_the_end(now);
+    }
+
+    fn remember_the_end(&mut self, now: Instant) {
+        while self.trail.get(1).is_some_and(|(then, _)| *then + TRAIL <= now) {
+            self.trail.pop_front();
+        }
+        let end = self.fresh.iter().find(|cursor| cursor.is_at_the_end()).and_then(|cursor| cursor.after.clone());
+        let spacing = TRAIL / 8;
+        if let Some(mark) = end
+            && self.trail.back().is_none_or(|(then, _)| *then + spacing <= now)
+        {
+            self.trail.push_back((now, mark));
+        }
+    }
+
+    /// Where a cursor at the end reads from: its place of a short while ago.
+    fn trail_of(&self, cursor: &Cursor, now: Instant) -> Option<Mark> {
+        let then = self.trail.iter().rev().find(|(then, _)| *then + TRAIL <= now);
+        nearest(then.map(|(_, mark)| mark.clone()), cursor.after.clone())
+    }
+
+    fn found_sweep(&mut self, found: Found, now: Instant) {
+        self.sweep.filtered = found.foreign;
+        let goal = self.fresh.iter().filter_map(|cursor| integer(cursor.after.as_ref())).max();
+        let place = integer(found.end.as_ref());
+        let passed_the_goal = place.is_none() || goal.is_none_or(|goal| place >= Some(goal));
+        if found.exhausted || passed_the_goal {
+            let took = now.saturating_duration_since(self.sweep.began);
+            self.sweep.after = None;
+            self.sweep.next = now + SWEEP_WAIT.max(took * 4);
+            self.sweep.began = self.sweep.next;
+        } else {
+            self.sweep.after = found.end;
+            self.sweep.next = now + self.interval;
+        }
+    }
+
+    fn push(&mut self, after: Option<Mark>, routes: RouteSet) {
+        let same = |cursor: &&mut Cursor| !cursor.is_at_the_end() && cursor.after == after;
+        if let Some(cursor) = self.fresh.iter_mut().find(same) {
+            cursor.routes.extend(routes);
+        } else {
+            let number = self.next_number;
+            self.next_number += 1;
+            self.fresh.push(Cursor { number, after, routes, filtered: false, rest_until: None });
+        }
+    }
+
+    fn leave(&mut self, routes: &RouteSet) {
+        for cursor in &mut self.fresh {
+            cursor.routes.retain(|route| !routes.contains(route));
+        }
+        self.fresh.retain(|cursor| !cursor.routes.is_empty());
+    }
+}
+
+fn integer(mark: Option<&Mark>) -> Option<i128> {
+    mark.and_then(|mark| mark.id.as_integer())
+}
+
+/// The lower of two places; ids that do not grow with time have no order that means anything, so: the start.
+fn nearest(one: Option<Mark>, other: Option<Mark>) -> Option<Mark> {
+    let (first, second) = (integer(one.as_ref())?, integer(other.as_ref())?);
+    if first <= second { one } else { other }
+}
+
+/// The higher of two places; the start for ids that do not grow with time.
+fn furthest(one: Option<Mark>, other: Option<Mark>) -> Option<Mark> {
+    match (integer(one.as_ref()), integer(other.as_ref())) {
+        (Some(first), Some(second)) => {
+            if first >= second {
+                one
+            } else {
+                other
+            }
+        }
+        (Some(_), None) if other.is_none() => one,
+        (None, Some(_)) if one.is_none() => other,
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bill::BillId;
+
+    const INTERVAL: Duration = Duration::from_millis(200);
+
+    fn mark(id: i128) -> Mark {
+        Mark { next_retry_time: None, id: BillId::Integer(id) }
+    }
+
+    fn page(end: i128, exhausted: bool) -> Found {
+        Found { end: Some(mark(end)), exhausted, ..Found::default() }
+    }
+
+    fn all() -> RouteSet {
+        RouteSet::from([0, 1])
+    }
+
+    /// The next fresh step; due steps are answered with an empty queue.
+    fn fresh(cursors: &mut Cursors, now: Instant, ready: &RouteSet) -> Option<Step> {
+        loop {
+            let step = cursors.next(now, ready)?;
+            if matches!(step.source, Source::Fresh(_)) {
+                return Some(step);
+            }
+            cursors.found(&step, Found { exhausted: true, ..Found::default() }, now);
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_that_falls_behind_reads_on_from_its_place_and_meets_the_others_at_the_end() {
+        let now = Instant::now();
+        let mut cursors = Cursors::new(2, INTERVAL, now);
+        let step = fresh(&mut cursors, now, &all()).unwrap();
+        assert_eq!((&step.after, &step.routes), (&None, &all()));
+        let behind = vec![(1, Some(mark(4)))];
+        cursors.found(&step, Found { behind, ..page(10, false) }, now);
+
+        let ready = RouteSet::from([0]);
+        let step = fresh(&mut cursors, now, &ready).unwrap();
+        assert_eq!((&step.after, &step.routes), (&Some(mark(10)), &ready));
+        cursors.found(&step, page(20, true), now);
+        assert!(fresh(&mut cursors, now, &ready).is_none(), "the end rests for an interval");
+
+        let step = fresh(&mut cursors, now, &all()).unwrap();
+        assert_eq!((&step.after, &step.routes), (&Some(mark(4)), &RouteSet::from([1])));
+        cursors.found(&step, page(22, true), now);
+        tokio::time::advance(INTERVAL).await;
+        let step = fresh(&mut cursors, Instant::now(), &all()).unwrap();
+        assert_eq!(step.routes, all());
+        assert_eq!(cursors.fresh.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn reading_at_the_end_begins_where_the_end_was_a_short_while_ago() {
+        let mut now = Instant::now();
+        let mut cursors = Cursors::new(2, INTERVAL, now);
+        let mut starts = Vec::new();
+        for round in 1..=40 {
+            let step = fresh(&mut cursors, now, &all()).unwrap();
+            starts.push(step.after.as_ref().map(|mark| mark.id.as_integer().unwrap()));
+            cursors.found(&step, page(round * 100, true), now);
+            tokio::time::advance(INTERVAL).await;
+            now = Instant::now();
+        }
+        assert_eq!(starts[1], None, "nothing is known yet of the last three seconds");
+        let last = starts.last().unwrap().unwrap();
+        let rounds_back = 40 - last / 100;
+        assert!((15..=18).contains(&rounds_back), "{rounds_back} rounds of 200 ms make about three seconds");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_sweep_goes_over_what_was_passed_and_then_rests() {
+        let mut now = Instant::now();
+        let mut cursors = Cursors::new(1, INTERVAL, now);
+        let step = fresh(&mut cursors, now, &RouteSet::from([0])).unwrap();
+        cursors.found(&step, page(1_000, true), now);
+        tokio::time::advance(SWEEP_WAIT).await;
+        now = Instant::now();
+        let mut sweeps = Vec::new();
+        for _ in 0..60 {
+            while let Some(step) = cursors.next(now, &RouteSet::from([0])) {
+                let found = match step.source {
+                    Source::Sweep => {
+                        sweeps.push(step.after.clone());
+                        let end = 400 * i128::try_from(sweeps.len()).unwrap();
+                        page(end, false)
+                    }
+                    Source::Fresh(_) => page(1_000, true),
+                    Source::Due => Found { exhausted: true, ..Found::default() },
+                };
+                cursors.found(&step, found, now);
+            }
+            tokio::time::advance(INTERVAL).await;
+            now = Instant::now();
+            if sweeps.len() == 3 {
+                break;
+            }
+        }
+        assert_eq!(sweeps, [None, Some(mark(400)), Some(mark(800))]);
+        let next = cursors.sweep.next.saturating_duration_since(now);
+        assert!(next + 2 * INTERVAL > SWEEP_WAIT, "passed 1000: the round is over, {next:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn ids_that_do_not_grow_with_time_are_read_from_the_start_each_round() {
+        let now = Instant::now();
+        let mut cursors = Cursors::new(1, INTERVAL, now);
+        let ready = RouteSet::from([0]);
+        let text = |id: &str| Mark { next_retry_time: None, id: BillId::Text(id.into()) };
+        let step = fresh(&mut cursors, now, &ready).unwrap();
+        cursors.found(&step, Found { end: Some(text("m")), ..Found::default() }, now);
+        let step = fresh(&mut cursors, now, &ready).unwrap();
+        assert_eq!(step.after, Some(text("m")), "within a round the place counts");
+        cursors.found(&step, Found { end: Some(text("z")), exhausted: true, ..Found::default() }, now);
+        tokio::time::advance(INTERVAL).await;
+        let step = fresh(&mut cursors, Instant::now(), &ready).unwrap();
+        assert_eq!(step.after, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn fresh_and_due_bills_take_turns() {
+        let now = Instant::now();
+        let mut cursors = Cursors::new(1, INTERVAL, now);
+        let ready = RouteSet::from([0]);
+        let mut queues = Vec::new();
+        for round in 1..=6 {
+            let step = cursors.next(now, &ready).unwrap();
+            queues.push(step.queue);
+            cursors.found(&step, page(round, false), now);
+        }
+        assert_eq!(queues.iter().filter(|queue| **queue == Queue::Due).count(), 3);
+    }
+}

@@ -1,0 +1,70 @@
+//! Keeps the logs quiet: what repeats is said once and then summed up.
+
+use std::{collections::HashMap, time::Duration};
+
+use tokio::time::Instant;
+use tracing::warn;
+
+/// Lines of one kind within [`WINDOW`]; further ones are counted.
+const LINES: u32 = 5;
+const WINDOW: Duration = Duration::from_mins(1);
+/// An outage is mentioned this often while it lasts.
+const OUTAGE: Duration = Duration::from_secs(20);
+/// Kinds that are kept apart at most; beyond it they share one.
+const MAX_KINDS: usize = 200;
+
+#[derive(Debug, Default)]
+pub(super) struct Quiet {
+    kinds: HashMap<String, Kind>,
+    outages: HashMap<&'static str, Instant>,
+}
+
+#[derive(Debug)]
+struct Kind {
+    since: Instant,
+    lines: u32,
+    unsaid: u64,
+}
+
+impl Quiet {
+    /// Says it, or counts it where the same kind was said often enough lately.
+    pub(super) fn note(&mut self, now: Instant, kind: &str, say: impl FnOnce()) {
+        let kind = if self.kinds.len() >= MAX_KINDS && !self.kinds.contains_key(kind) { "other" } else { kind };
+        let entry = match self.kinds.get_mut(kind) {
+            Some(entry) => entry,
+            None => self.kinds.entry(kind.to_owned()).or_insert(Kind { since: now, lines: 0, unsaid: 0 }),
+        };
+        if entry.lines < LINES {
+            entry.lines += 1;
+            say();
+        } else {
+            entry.unsaid += 1;
+        }
+    }
+
+    /// Says that something is away, a few times a minute at most.
+    pub(super) fn outage(&mut self, now: Instant, what: &'static str, reason: &str) {
+        if self.outages.get(what).is_none_or(|said| *said + OUTAGE <= now) {
+            self.outages.insert(what, now);
+            warn!(error = %reason, "the {what} is unavailable, trying again");
+        }
+    }
+
+    /// Sums up what was not said in windows that have ended.
+    pub(super) fn flush(&mut self, now: Instant) {
+        if self.next_at().is_none_or(|at| at > now) {
+            return;
+        }
+        self.kinds.retain(|kind, entry| {
+            let is_over = entry.since + WINDOW <= now;
+            if is_over && entry.unsaid > 0 {
+                warn!(kind, count = entry.unsaid, "more of the same, not shown one by one");
+            }
+            !is_over
+        });
+    }
+
+    pub(super) fn next_at(&self) -> Option<Instant> {
+        self.kinds.values().map(|entry| entry.since + WINDOW).min()
+    }
+}
