@@ -1,10 +1,7 @@
 //! Logs: one line an event, to standard error, so that a file sink on standard output stays clean. `docs/LOGGING.md` has the
 //! fields and the rules.
 
-use std::{
-    io::{self, IsTerminal, Write},
-    panic,
-};
+use std::io::{self, IsTerminal};
 
 use tracing::{Level, Metadata, Subscriber};
 use tracing_subscriber::{
@@ -15,10 +12,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-use crate::{
-    config::{LogFormat, LogSettings},
-    lifecycle::panic_words,
-};
+use crate::config::{LogFormat, LogSettings};
 
 /// The filter that `log.level` asks for: a level for everything, or directives by module.
 ///
@@ -45,20 +39,6 @@ pub fn init(settings: &LogSettings) {
     let subscriber = tracing_subscriber::registry().with(layer(settings, has_colours, io::stderr));
     // Not `try_init`, which would also let in what libraries write by the `log` crate. Only a second call fails.
     drop(tracing::subscriber::set_global_default(subscriber));
-}
-
-/// Lets a panic be a line of the log like any other: where it happened, and what it says as far as that can hold no data.
-pub fn log_panics() {
-    panic::set_hook(Box::new(|info| {
-        let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let words = panic_words(info.payload());
-        if tracing::enabled!(Level::ERROR) {
-            tracing::error!(place, panic = words, "a panic");
-        } else {
-            // Before logging has begun. That it cannot be written can be said nowhere.
-            drop(writeln!(io::stderr(), "outbill: a panic at {place}: {words}"));
-        }
-    }));
 }
 
 fn layer<S, W>(settings: &LogSettings, has_colours: bool, writer: W) -> impl Layer<S> + use<S, W>
