@@ -1,13 +1,20 @@
 //! Logs: one line an event, to standard error, so that a file sink on standard output stays clean. `docs/LOGGING.md` has the
 //! fields and the rules.
 
-use std::io::{self, IsTerminal};
+use std::{
+    fmt,
+    io::{self, IsTerminal},
+};
 
-use tracing::{Level, Metadata, Subscriber};
+use tracing::{Level, Metadata, Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer,
+    field::MakeExt,
     filter::{FilterExt, filter_fn},
-    fmt::MakeWriter,
+    fmt::{
+        MakeWriter,
+        format::{Writer, debug_fn},
+    },
     layer::SubscriberExt,
     registry::LookupSpan,
 };
@@ -48,7 +55,11 @@ where
 {
     let filter = filter(&settings.level).unwrap_or_default();
     let layer = match settings.format {
-        LogFormat::Text => tracing_subscriber::fmt::layer().with_ansi(has_colours).with_writer(writer).boxed(),
+        LogFormat::Text => tracing_subscriber::fmt::layer()
+            .with_ansi(has_colours)
+            .fmt_fields(debug_fn(write_field).delimited(" "))
+            .with_writer(writer)
+            .boxed(),
         LogFormat::Json => tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
@@ -58,6 +69,24 @@ where
             .boxed(),
     };
     layer.with_filter(filter.and(filter_fn(may_speak)))
+}
+
+/// A field on the line of its event. A type or an error from elsewhere may hold line breaks or escape sequences: shown as
+/// they are they could forge a line.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    // Raw identifiers (`r#type`) are a matter of the source only.
+    match field.name().trim_start_matches("r#") {
+        "message" => {}
+        name => write!(writer, "{name}=")?,
+    }
+    for character in format!("{value:?}").chars() {
+        if character.is_control() {
+            write!(writer, "{}", character.escape_default())?;
+        } else {
+            writer.write_char(character)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whatever `log.level` says, the libraries that see payloads and passwords stay silent: lapin prints returned messages,
@@ -123,6 +152,15 @@ mod tests {
         });
         assert!(!text.contains("marker"), "{text}");
         assert!(text.contains("a warning") && text.contains("our own"), "{text}");
+    }
+
+    #[test]
+    fn row_data_cannot_forge_a_line() {
+        let text = logged(LogFormat::Text, "info", || {
+            tracing::info!(target: "outbill::relay", r#type = %"a\nb\u{1b}[31m", error = "c\nd", "one\ntwo");
+        });
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+        assert!(text.contains(r#"one\ntwo type=a\nb\u{1b}[31m error="c\nd""#), "{text}");
     }
 
     #[test]

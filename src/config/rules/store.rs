@@ -24,6 +24,7 @@ const TEMPLATE_NAMES: [&str; 4] = ["type", "key", "id", "payload"];
 
 pub(in crate::config) fn check(settings: &Settings, node: &Node, problems: &mut Vec<Problem>) {
     let report = &mut Report { node, problems };
+    let before = report.problems.len();
     connection(settings, report);
     if let Err(error) = TableName::parse(&settings.table) {
         report.at(&["table"], error);
@@ -51,10 +52,15 @@ pub(in crate::config) fn check(settings: &Settings, node: &Node, problems: &mut 
     if !(64 << 10..=1 << 30).contains(&settings.poll.batch_bytes.0) {
         report.at(&["poll", "batch_bytes"], "must be between 64KiB and 1GiB");
     }
+    if report.problems.len() == before && report.node.is_sound() {
+        // What is left is between the parts of the URL, which only the store itself takes apart.
+        if let Err(error) = Database::new(settings) {
+            report.at(&["url"], error.strip_prefix("store.url ").unwrap_or(&error));
+        }
+    }
 }
 
 fn connection(settings: &Settings, report: &mut Report<'_>) {
-    let before = report.problems.len();
     report.one_way_to_connect(&["host", "port", "user", "password", "database", "socket"]);
     if report.is_sound("tls") {
         tls(&settings.tls, report);
@@ -63,12 +69,6 @@ fn connection(settings: &Settings, report: &mut Report<'_>) {
         Some(url) => url_form(url, settings, report),
         None if report.has("url") => {}
         None => separate_keys(settings, report),
-    }
-    if report.problems.len() == before && report.node.is_sound() {
-        // What is left is between the parts of the URL, which only the store itself takes apart.
-        if let Err(error) = Database::new(settings) {
-            report.at(&["url"], error);
-        }
     }
 }
 
