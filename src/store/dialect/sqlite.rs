@@ -125,8 +125,8 @@ impl Dialect for Sqlite {
 
     // SQLite's clock gives whole milliseconds, cut off: one more makes up for it.
     fn delay_values(delay_us: i64) -> [Option<Delay>; 2] {
-        let delay_ms = delay_us.saturating_add(999) / 1_000 + 1;
-        let modifier = format!("+{}.{:03} seconds", delay_ms / 1_000, delay_ms % 1_000);
+        let thousandths = delay_us.saturating_add(999) / 1_000 + 1;
+        let modifier = format!("+{}.{:03} seconds", thousandths / 1_000, thousandths % 1_000);
         [Some(Delay::Modifier(modifier)), None]
     }
 }

@@ -1,0 +1,2 @@
+pub(crate) mod databases;
+pub(crate) mod proxy;
