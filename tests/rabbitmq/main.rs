@@ -7,6 +7,7 @@ mod encrypted;
 mod outages;
 mod returns;
 mod routing;
+mod speed;
 
 use std::sync::Arc;
 

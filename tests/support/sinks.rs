@@ -72,6 +72,13 @@ impl Rig {
         outcomes
     }
 
+    /// Waits for one report, and takes those that are there with it.
+    pub(crate) async fn some_outcomes(&mut self) -> Vec<Outcome> {
+        let mut reports = Vec::new();
+        timeout(DEADLINE, self.reports.recv_many(&mut reports, 1_000)).await.expect("something is reported in time");
+        reports.into_iter().map(|report| report.outcome).collect()
+    }
+
     /// Whether nothing is reported and the health stays as it is for so long.
     pub(crate) async fn is_silent_for(&mut self, span: Duration) -> bool {
         self.health.mark_unchanged();
