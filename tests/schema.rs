@@ -188,10 +188,10 @@ async fn report(kind: Kind, cases: Vec<Case>) -> String {
             let settings = home.settings(&case.settings);
             initialize(&settings).await;
             let found = findings(&settings).await;
-            let mut text = format!("\n## {}\n", case.name);
+            let mut lines = vec![format!("\n## {}\n", case.name)];
             let mut by_hand = Vec::new();
             for (trouble, remedy) in troubles(&found) {
-                text.push_str(&format!("{trouble}\n    {remedy}\n"));
+                lines.push(format!("{trouble}\n    {remedy}\n"));
                 match statement(&remedy) {
                     Some(sql) => home.execute(sql).await,
                     None => by_hand.push(trouble),
@@ -200,7 +200,8 @@ async fn report(kind: Kind, cases: Vec<Case>) -> String {
             let left = findings(&settings).await;
             let left: Vec<String> = troubles(&left).into_iter().map(|(trouble, _)| trouble).collect();
             assert_eq!(left, by_hand, "{} on {kind:?}: what is left after the remedies", case.name);
-            let text = text
+            let text = lines
+                .concat()
                 .replace(&home.name, "shop")
                 .replace("'root'@'localhost'", "ACCOUNT")
                 .replace("'root'@'%'", "ACCOUNT");
@@ -532,7 +533,7 @@ async fn fetch_settle_hold_and_release_work_with_only_the_printed_grants() {
 }
 
 fn settlement(row: Row, verdict: Verdict) -> Settlement {
-    let Row::Bill(bill) = row else { panic!("{row:?}") };
+    let Row::Bill(bill) = row else { unreachable!("{row:?}") };
     let attempt = Attempt {
         bill_type: bill.bill_type,
         message_id: "a:1".to_owned(),
