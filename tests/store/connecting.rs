@@ -41,7 +41,7 @@ async fn drop_user(database: &Database) {
 }
 
 /// Settings for that user, each part a key of its own.
-fn parts(database: &Database, changes: Value) -> Value {
+fn parts(database: &Database, changes: &Value) -> Value {
     let (host, port) = database.address();
     let mut settings =
         json!({ "url": null, "host": host, "port": port, "user": database.name, "database": database.name });
@@ -59,7 +59,7 @@ async fn error_of(database: &Database, settings: Value) -> String {
 async fn any_password_works_unencoded_in_settings_of_its_own(database: Arc<Database>) {
     default_store(&database).await;
     create_user(&database, PASSWORD).await;
-    let opened = store(&database, parts(&database, json!({ "password": PASSWORD }))).await;
+    let opened = store(&database, parts(&database, &json!({ "password": PASSWORD }))).await;
     assert!(!format!("{opened:?}").contains("p@ss"), "{opened:?}");
     let (host, port) = database.address();
     let encoded = "p%40ss%3Aw%2Frd%3F%23%2525%20%C3%A9%27%5C";
@@ -86,7 +86,7 @@ async fn a_password_file_is_read_again_for_every_connection(database: Arc<Databa
     create_user(&database, "old secret").await;
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(&file, "old secret\n").unwrap();
-    let opened = store(&database, parts(&database, json!({ "password_file": file.path() }))).await;
+    let opened = store(&database, parts(&database, &json!({ "password_file": file.path() }))).await;
     assert_eq!(ids(&opened.store.fetch(&fresh()).await.unwrap()), [1]);
     database.execute(&format!("ALTER USER '{}'@'%' IDENTIFIED BY 'new secret'", database.name)).await;
     kill_sessions(&database).await;
@@ -122,10 +122,10 @@ async fn fetch_until(opened: &Opened, is_it: impl Fn(&Result<(), StoreError>) ->
 }
 
 async fn a_refused_user_and_a_closed_port_are_told_apart(database: Arc<Database>) {
-    let nobody = parts(&database, json!({ "user": "outbill_nobody", "password": "not a secret" }));
+    let nobody = parts(&database, &json!({ "user": "outbill_nobody", "password": "not a secret" }));
     let error = error_of(&database, nobody).await;
     assert!(error.contains("refuses the user") && error.contains("outbill_nobody"), "{error}");
-    let error = error_of(&database, parts(&database, json!({ "port": 1 }))).await;
+    let error = error_of(&database, parts(&database, &json!({ "port": 1 }))).await;
     assert!(error.contains("cannot connect to 127.0.0.1:1") && error.contains("refused"), "{error}");
     let error = error_of(&database, json!({ "url": database.url.replace(&database.name, "nowhere") })).await;
     assert!(error.contains("nowhere") && error.contains("store.database"), "{error}");
@@ -154,7 +154,7 @@ async fn a_read_only_server_is_unavailable_and_comes_back(database: Arc<Database
     default_store(&database).await;
     insert(&database, "order.paid", 1..=1).await;
     create_user(&database, "secret").await;
-    let opened = store(&database, parts(&database, json!({ "password": "secret" }))).await;
+    let opened = store(&database, parts(&database, &json!({ "password": "secret" }))).await;
     let page = opened.store.fetch(&fresh()).await.unwrap();
     let done = [settlement(&page.rows[0], Verdict::Done)];
     database.execute("SET GLOBAL read_only = 1").await;
@@ -184,7 +184,7 @@ async fn a_stranger_with_a_certificate_is_refused(database: Arc<Database>) {
 async fn a_sha2_login_wants_encryption(database: Arc<Database>) {
     database.create_tables().await;
     create_user(&database, "secret").await;
-    let plain = parts(&database, json!({ "password": "secret", "tls": { "mode": "disabled" } }));
+    let plain = parts(&database, &json!({ "password": "secret", "tls": { "mode": "disabled" } }));
     let error = error_of(&database, plain).await;
     assert!(error.contains("caching_sha2_password") && error.contains("store.tls.mode"), "{error}");
     drop_user(&database).await;

@@ -137,7 +137,7 @@ impl Pair {
     async fn schedule(&self, id: u8, to: Option<bool>) {
         let past = 20 - u64::from(id);
         self.memory.change(id.into(), |bill| {
-            bill.next_retry_ms = to.map(|is_past| if is_past { past } else { 9_000_000_000 })
+            bill.next_retry_ms = to.map(|is_past| if is_past { past } else { 9_000_000_000 });
         });
         let time = match to {
             None => "NULL".to_owned(),
