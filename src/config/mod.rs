@@ -1,10 +1,11 @@
 //! The configuration: from a YAML file and the environment to one usable value, or to all mistakes at once.
 //!
-//! Text → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is made from
+//! Text → [`parse`] → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is made from
 //! the types of [`file`]) → types → [`rules`] (what a schema cannot say). This is the only module that reads the environment.
 
 mod expand;
 mod file;
+mod parse;
 mod problem;
 mod routes;
 mod rules;
@@ -96,7 +97,7 @@ fn read_file(path: &Path) -> Result<String, Problem> {
 }
 
 fn parse(text: &str, env: &Environment<'_>) -> Result<Config, Vec<Problem>> {
-    let (mut root, mut problems) = tree::parse(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+    let (mut root, mut problems) = parse::parse(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     expand::expand(&mut root, env, &mut problems);
     routes::apply_defaults(&mut root);
     walk::check(&mut root, schema(), &mut problems);
