@@ -1,7 +1,7 @@
 //! The configuration: from a YAML file and the environment to one usable value, or to all mistakes at once.
 //!
-//! Text → [`parse`] → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is made from
-//! the types of [`file`]) → types → [`rules`] (what a schema cannot say). This is the only module that reads the environment.
+//! Text → [`parse`] → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is
+//! made from the types of [`file`]) → types → [`rules`] (what a schema cannot say). Nothing else reads the environment.
 
 mod expand;
 mod file;
@@ -73,7 +73,7 @@ pub fn file(given: Option<PathBuf>, env: &Environment<'_>) -> PathBuf {
 /// All mistakes that can be found without connecting to anything.
 pub fn load(path: &Path, env: &Environment<'_>) -> Result<Config, Problems> {
     let text = read_file(path).map_err(|problem| vec![problem]);
-    text.and_then(|text| parse(&text, env)).map_err(|problems| Problems::new(path.display().to_string(), problems))
+    text.and_then(|text| read(&text, env)).map_err(|problems| Problems::new(path.display().to_string(), problems))
 }
 
 fn read_file(path: &Path) -> Result<String, Problem> {
@@ -96,7 +96,7 @@ fn read_file(path: &Path) -> Result<String, Problem> {
     })
 }
 
-fn parse(text: &str, env: &Environment<'_>) -> Result<Config, Vec<Problem>> {
+fn read(text: &str, env: &Environment<'_>) -> Result<Config, Vec<Problem>> {
     let (mut root, mut problems) = parse::parse(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     expand::expand(&mut root, env, &mut problems);
     routes::apply_defaults(&mut root);
