@@ -180,7 +180,7 @@ async fn report(kind: Kind, cases: Vec<Case>) -> String {
     for case in cases {
         with_database(kind, async |home| {
             home.execute(&case.ddl).await;
-            let settings = home.settings(case.settings.clone());
+            let settings = home.settings(&case.settings);
             initialize(&settings).await;
             let found = findings(&settings).await;
             let mut text = format!("\n## {}\n", case.name);
@@ -260,7 +260,7 @@ async fn init_makes_its_tables_once_and_then_has_nothing_to_do() {
     for kind in SERVERS {
         with_database(kind, async |home| {
             home.execute(&changed(&[])).await;
-            let settings = home.settings(json!({}));
+            let settings = home.settings(&json!({}));
             let before = findings(&settings).await;
             assert_eq!(before.iter().filter(|finding| finding.is_bad()).count(), 3, "{before:#?}");
             let first = initialize(&settings).await;
@@ -277,7 +277,7 @@ async fn init_makes_its_tables_once_and_then_has_nothing_to_do() {
 async fn init_refuses_a_table_of_its_name_with_another_shape_and_does_nothing() {
     for kind in [Kind::MariaDb, Kind::MySql, Kind::Sqlite] {
         with_database(kind, async |home| {
-            let settings = home.settings(json!({}));
+            let settings = home.settings(&json!({}));
             for statement in
                 example(&settings).await.expect("the example is printed").iter().filter(|it| !it.contains("GRANT "))
             {
@@ -300,7 +300,7 @@ async fn init_refuses_a_table_of_its_name_with_another_shape_and_does_nothing() 
 async fn init_wants_the_application_table_first_unless_the_example_makes_it() {
     for kind in [Kind::MariaDb, Kind::MySql, Kind::Sqlite] {
         with_database(kind, async |home| {
-            let settings = home.settings(json!({}));
+            let settings = home.settings(&json!({}));
             let error = plan(&settings, false).await.expect_err("there is no table");
             assert!(error.to_string().contains("table async_bill is missing or not visible"), "{error}");
             let plan = initialize(&settings).await;
@@ -322,7 +322,7 @@ async fn own_tables_can_live_in_a_schema_of_their_own() {
         with_database(kind, async |home| {
             let own = format!("{}_own", home.name);
             home.execute(&changed(&[])).await;
-            let settings = home.settings(json!({ "own_schema": own, "own_prefix": "ob-" }));
+            let settings = home.settings(&json!({ "own_schema": own, "own_prefix": "ob-" }));
             let first = initialize(&settings).await;
             assert_eq!(first.statements[0], format!("CREATE DATABASE `{own}` DEFAULT CHARACTER SET utf8mb4"));
             assert_fine(&findings(&settings).await, "with a schema of their own");
@@ -332,7 +332,7 @@ async fn own_tables_can_live_in_a_schema_of_their_own() {
         .await;
     }
     with_database(Kind::Sqlite, async |home| {
-        let error = plan(&home.settings(json!({ "own_schema": "x" })), true).await.expect_err("SQLite has no schemas");
+        let error = plan(&home.settings(&json!({ "own_schema": "x" })), true).await.expect_err("SQLite has no schemas");
         assert!(matches!(error, InitError::Refused(_)), "{error}");
     })
     .await;
@@ -343,7 +343,7 @@ async fn the_form_of_message_ids_is_fixed_by_the_first_init() {
     for kind in SERVERS {
         with_database(kind, async |home| {
             home.execute(&table(COLUMNS, &format!("PRIMARY KEY (id), {INDEX}"))).await;
-            let settings = home.settings(json!({}));
+            let settings = home.settings(&json!({}));
             let first = initialize(&settings).await;
             let form = MessageIdForm::TableAndId("async_bill".into());
             let reason = "no unique index on exactly biz_type and biz_id";
@@ -372,7 +372,7 @@ async fn a_schema_version_of_another_release_stops_run_and_init() {
     for kind in SERVERS {
         with_database(kind, async |home| {
             home.execute(&changed(&[])).await;
-            let settings = home.settings(json!({}));
+            let settings = home.settings(&json!({}));
             initialize(&settings).await;
             home.execute("UPDATE outbill_meta SET value = '2' WHERE name = 'schema_version'").await;
             let found = findings(&settings).await;
@@ -395,7 +395,7 @@ async fn the_example_is_the_table_of_the_documentation() {
                     sqlx::query_as("SHOW CREATE TABLE async_bill").fetch_one(link).await.expect("it is there");
                 ddl
             };
-            let printed = example(&home.settings(json!({}))).await.expect("the example is printed");
+            let printed = example(&home.settings(&json!({}))).await.expect("the example is printed");
             home.execute(&printed[0]).await;
             let made = shown().await;
             home.execute("DROP TABLE async_bill").await;
@@ -413,7 +413,7 @@ async fn least(home: &Database, changes: &Value) -> (Settings, String) {
     let user = format!("ob{}", &home.name["outbill_test".len()..]);
     let account = format!("'{user}'@'%'");
     home.execute(&format!("CREATE USER {account} IDENTIFIED BY '{PASSWORD}'")).await;
-    for grant in example(&home.settings(changes.clone()))
+    for grant in example(&home.settings(changes))
         .await
         .expect("the GRANTs are printed")
         .iter()
@@ -425,7 +425,7 @@ async fn least(home: &Database, changes: &Value) -> (Settings, String) {
 }
 
 fn as_user(home: &Database, changes: &Value, user: &str) -> Settings {
-    let mut settings = home.settings(changes.clone());
+    let mut settings = home.settings(changes);
     settings.user = Some(user.to_owned());
     settings.password = Some(Secret::new(PASSWORD));
     settings
@@ -440,7 +440,7 @@ async fn an_account_with_the_printed_grants_passes_the_inspection_and_each_of_th
             home.execute(&table(&format!("{COLUMNS}{extra}"), &format!("{KEYS}, {INDEX}"))).await;
             let changes = json!({ "own_schema": own, "where": "deleted_at IS NULL",
                 "columns": { "headers": "hdr", "reason": "why", "published_at": "pub" } });
-            initialize(&home.settings(changes.clone())).await;
+            initialize(&home.settings(&changes)).await;
             let (settings, account) = least(&home, &changes).await;
             assert_fine(&findings(&settings).await, "with the printed GRANTs");
             for (right, table) in rights(&home.name, &own) {
@@ -499,7 +499,7 @@ async fn fetch_settle_hold_and_release_work_with_only_the_printed_grants() {
             let extra = ", deleted_at datetime, why varchar(99), pub datetime, ver int DEFAULT 1, reg char(2)";
             home.execute(&table(&format!("{COLUMNS}{extra}"), &format!("{KEYS}, {INDEX}"))).await;
             home.execute("INSERT INTO async_bill (biz_type, biz_id, payload) VALUES ('a', 1, '{}'), ('a', 2, '{}'), ('a', 3, '{}')").await;
-            initialize(&home.settings(changes.clone())).await;
+            initialize(&home.settings(&changes)).await;
             let (settings, account) = least(&home, &changes).await;
             let opened = open(&settings, "test").await.expect("the store opens");
             let wanted: Filter = Arc::new(|_| true);
@@ -549,7 +549,7 @@ async fn an_account_without_any_right_is_told_which_it_needs() {
             home.execute(&changed(&[])).await;
             let table = format!("{}.async_bill", home.name);
             let changes = json!({ "table": table, "url": home.url.replace(&home.name, "information_schema") });
-            initialize(&home.settings(changes.clone())).await;
+            initialize(&home.settings(&changes)).await;
             let user = format!("no{}", &home.name["outbill_test".len()..]);
             home.execute(&format!("CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'")).await;
             let settings = as_user(&home, &changes, &user);
@@ -575,7 +575,7 @@ async fn no_sql_mode_confuses_the_inspection_and_a_read_only_session_is_seen() {
     for kind in SERVERS {
         with_database(kind, async |home| {
             home.execute(&changed(&[])).await;
-            initialize(&home.settings(json!({}))).await;
+            initialize(&home.settings(&json!({}))).await;
             let read_only = if kind == Kind::MySql { "transaction_read_only" } else { "tx_read_only" };
             for (variable, value, otherwise, expected) in [
                 ("sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE'", "@@sql_mode", None),

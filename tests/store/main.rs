@@ -5,6 +5,7 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stderr,
+    clippy::print_stdout,
     reason = "a test fails by panicking, and says loudly what it could not test"
 )]
 
@@ -15,6 +16,7 @@ mod ledger;
 mod pages;
 mod servers;
 mod settling;
+mod speed;
 mod tables;
 
 use std::{sync::Arc, time::Duration};

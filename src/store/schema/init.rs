@@ -75,7 +75,7 @@ pub async fn plan(settings: &Settings, example: bool) -> Result<Plan, InitError>
     }
     match meta.schema_version {
         None => {
-            statements.push(own::insert_meta(&name, "schema_version", &SCHEMA_VERSION.to_string(), server.is_none()))
+            statements.push(own::insert_meta(&name, "schema_version", &SCHEMA_VERSION.to_string(), server.is_none()));
         }
         Some(version) if version == SCHEMA_VERSION.to_string() => {}
         Some(version) => {

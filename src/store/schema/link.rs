@@ -19,11 +19,11 @@ use crate::store::{
 };
 
 /// A row of an answer: each value as text, `None` for NULL.
-pub(super) type Answer = Vec<Option<String>>;
+pub(in crate::store) type Answer = Vec<Option<String>>;
 
 /// A connection that can be asked.
 #[async_trait]
-pub(super) trait Ask: Send {
+pub(in crate::store) trait Ask: Send {
     /// The rows that one statement, or several, answer with; none where they give none.
     async fn ask(&mut self, sql: &str) -> sqlx::Result<Vec<Answer>>;
 

@@ -5,6 +5,7 @@
 
 mod columns;
 mod example;
+mod facts;
 mod init;
 mod link;
 mod mysql;
@@ -18,6 +19,7 @@ mod trial;
 
 use anyhow::Context as _;
 
+pub(in crate::store) use self::facts::facts;
 use self::{
     columns::{Hidden, Target},
     link::{Ask, Link, connect},
