@@ -53,7 +53,6 @@ pub(super) async fn run(file: &Path, env: &Environment<'_>, output: &mut Output)
     life.finish(&mut signals, config.shutdown_timeout).await.into()
 }
 
-#[expect(clippy::large_enum_variant, reason = "made once")]
 enum Start {
     Ready(Inspection, Opened),
     /// What has to be mended first.
