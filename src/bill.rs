@@ -53,6 +53,15 @@ impl Seen {
     }
 }
 
+/// How message ids are made where the row brings none. Fixed at `init`, so that an id never changes between attempts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum MessageIdForm {
+    /// `"{type}:{key}"`, where the two have a unique index.
+    TypeAndKey,
+    /// `"{table}:{id}"`; the name of the table without its schema.
+    TableAndId(Arc<str>),
+}
+
 /// Work that must happen because its transaction committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bill {

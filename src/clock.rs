@@ -15,6 +15,11 @@ impl Chance {
         Self(SmallRng::seed_from_u64(seed))
     }
 
+    /// A seed for a source of its own.
+    pub fn seed(&mut self) -> u64 {
+        self.0.random()
+    }
+
     /// A uniform number in `[0, 1)`.
     pub fn uniform(&mut self) -> f64 {
         self.0.random()

@@ -24,3 +24,22 @@ pub enum FindingState {
         remedy: String,
     },
 }
+
+impl Finding {
+    pub fn good(point: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self { point: point.into(), state: FindingState::Good { detail: detail.into() } }
+    }
+
+    pub fn warning(point: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { point: point.into(), state: FindingState::Warning { problem: problem.into(), remedy: remedy.into() } }
+    }
+
+    pub fn bad(point: impl Into<String>, problem: impl Into<String>, remedy: impl Into<String>) -> Self {
+        Self { point: point.into(), state: FindingState::Bad { problem: problem.into(), remedy: remedy.into() } }
+    }
+
+    /// Whether `run` would refuse to start.
+    pub fn is_bad(&self) -> bool {
+        matches!(self.state, FindingState::Bad { .. })
+    }
+}

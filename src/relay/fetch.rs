@@ -145,8 +145,7 @@ impl Relay {
 
     fn take_bill(&mut self, route: usize, bill: Bill, now: Instant) {
         let Some(settings) = self.routes.get(route) else { return };
-        let attempt = bill.seen.attempts().saturating_add(1);
-        let composed = (settings.compose)(&bill, attempt);
+        let composed = (settings.compose)(&bill);
         let line = settings.line;
         let weight = bill.weight();
         let mut flight = Flight {

@@ -25,12 +25,3 @@ pub struct Message {
     pub headers: Vec<(String, Value)>,
     pub body: Bytes,
 }
-
-/// How message ids are made where the row brings none. Fixed at `init`, so that an id never changes between attempts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum MessageIdForm {
-    /// `"{type}:{key}"`, where the two have a unique index.
-    TypeAndKey,
-    /// `"{table}:{id}"`; the name of the table without its schema.
-    TableAndId(Arc<str>),
-}

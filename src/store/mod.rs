@@ -1,11 +1,22 @@
 //! The store: the database that holds the bills. This is the contract; each sibling file is one part of keeping it.
 
+mod connect;
+pub mod dialect;
+pub mod facts;
+pub mod mapping;
+pub mod memory;
+pub mod schema;
 pub mod settings;
+mod sql;
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};
 
 use async_trait::async_trait;
 
+pub use self::{
+    connect::{Database, Opened, open},
+    sql::SqlStore,
+};
 use crate::bill::{Bill, BillId, Seen};
 
 /// What the relay needs of a store. Every call may be repeated, and every error leaves the rows as they were or as

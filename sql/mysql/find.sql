@@ -1,0 +1,4 @@
+/* outbill:find */
+SELECT {columns}, CONCAT({status})
+FROM {table}
+WHERE {id} = ? {condition}

@@ -1,0 +1,6 @@
+/* outbill:oldest */
+{timed} CAST(UNIX_TIMESTAMP(NOW()) - FLOOR(UNIX_TIMESTAMP({created_at})) AS SIGNED)
+FROM {table} {index}
+WHERE {status} = {value} {range} {condition}
+ORDER BY {next_retry_time}, {id}
+LIMIT 1

@@ -1,0 +1,5 @@
+CREATE TABLE {table} (
+  name varchar(64) NOT NULL,
+  value varchar(1000) NOT NULL,
+  PRIMARY KEY (name)
+) ENGINE=InnoDB ROW_FORMAT=DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin

@@ -1,0 +1,2 @@
+/* outbill:failed_ids */
+SELECT {id_read} FROM {table} WHERE {id} IN ({ids}) AND {status} = {failed} {condition}

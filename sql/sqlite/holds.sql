@@ -1,0 +1,2 @@
+/* outbill:holds */
+SELECT route, class, reason FROM {hold_table}

@@ -1,0 +1,6 @@
+/* outbill:oldest */
+SELECT CAST(strftime('%s', 'now') AS INTEGER) - CAST(strftime('%s', {created_at}) AS INTEGER)
+FROM {table} {index}
+WHERE {status} = {value} {range} {condition}
+ORDER BY {next_retry_time}, {id}
+LIMIT 1

@@ -1,0 +1,2 @@
+/* outbill:release */
+DELETE FROM {hold_table} WHERE route = ?

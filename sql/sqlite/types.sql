@@ -1,0 +1,5 @@
+/* outbill:types */
+SELECT CAST({type} AS TEXT)
+FROM (SELECT {id} AS outbill_id FROM {table} {index} WHERE {status} = {value} LIMIT ?) AS outbill_entry
+JOIN {table} ON {id} = outbill_id
+WHERE {id} IS NOT NULL {condition}

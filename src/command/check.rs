@@ -1,0 +1,71 @@
+//! `outbill check`: connects to everything and says what is not in order.
+
+use std::path::Path;
+
+use crate::{
+    app,
+    cli::Format,
+    command::{Exit, Failure, Output, findings},
+    config::{self, Config, Environment, RouteSettings},
+    finding::Finding,
+    sink::Address,
+    store,
+    units::Span,
+};
+
+pub(super) async fn run(format: Format, file: &Path, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
+    let config = config::load(file, env)?;
+    let mut found: Vec<Finding> = config
+        .warnings
+        .iter()
+        .map(|warning| Finding::warning("configuration", warning.to_string(), "change it if it is not meant"))
+        .collect();
+    let mut is_unreachable = false;
+    match store::inspect(&config.store, Some(app::max_payload(&config))).await {
+        Ok(inspection) => found.extend(inspection.findings),
+        Err(error) => {
+            is_unreachable = true;
+            found.push(Finding::bad("store", format!("{error:#}"), "start it, or mend store.* in the configuration"));
+        }
+    }
+    for line in app::sinks(&config)? {
+        let addresses: Vec<Address> = config
+            .routes
+            .iter()
+            .filter(|route| route.sink == *line.name)
+            .map(|route| app::destination(route).outline())
+            .collect();
+        found.extend(line.sink.check(&addresses).await);
+    }
+    found.extend(config.routes.iter().map(|route| horizon(&config, route)));
+    if format.json {
+        findings::print_json(&found, output)?;
+    } else {
+        findings::print(&found, output);
+    }
+    Ok(match (is_unreachable, found.iter().any(Finding::is_bad)) {
+        (true, _) => Exit::Unreachable,
+        (false, true) => Exit::Found,
+        (false, false) => Exit::Fine,
+    })
+}
+
+/// How long a bill of a route is tried before it is given up.
+fn horizon(config: &Config, route: &RouteSettings) -> Finding {
+    let horizon = Span(route.retry.horizon());
+    let attempts = route.retry.max_attempts;
+    let detail = format!("{attempts} attempts over about {}, to the sink {}", rounded(horizon), route.sink);
+    let _ = config;
+    Finding::good(format!("route {}", route.name), detail)
+}
+
+/// A duration as a person says it.
+fn rounded(span: Span) -> String {
+    let seconds = span.0.as_secs();
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7_200 => format!("{} min", seconds / 60),
+        7_200..172_800 => format!("{} h", seconds / 3_600),
+        _ => format!("{} days", seconds / 86_400),
+    }
+}
