@@ -42,7 +42,8 @@ async fn a_broker_that_refuses_us_is_asked_again_now_and_then_with_the_file_read
 on_both_databases!(
     a_database_password_that_changes_in_mid_run_is_read_from_its_file_again,
     passwords_may_hold_any_character,
-    a_server_that_cannot_be_reached_or_refuses_us_at_the_start_is_exit_code_69,
+    a_server_that_cannot_be_reached_or_refuses_us_is_exit_code_69,
+    no_log_level_shows_a_payload_or_a_secret,
 );
 
 async fn a_database_password_that_changes_in_mid_run_is_read_from_its_file_again(kind: Kind) {
@@ -110,12 +111,12 @@ async fn passwords_may_hold_any_character(kind: Kind) {
     let raw = raw.replace('\\', "");
     let refused = shop.command(&shop.config().store("url", &format!("\"{raw}\"")), &["run"]).await;
     assert_eq!(refused.code, Some(64), "{refused:?}");
-    let said = format!("{}{}", refused.stdout, refused.stderr);
+    let said = refused.said();
     assert!(!said.contains("p@ss") && !said.contains("w/rd"), "{said}");
     assert!(said.contains("percent"), "says that the URL form needs percent-encoding: {said}");
 }
 
-async fn a_server_that_cannot_be_reached_or_refuses_us_at_the_start_is_exit_code_69(kind: Kind) {
+async fn a_server_that_cannot_be_reached_or_refuses_us_is_exit_code_69(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let config = by_keys(&shop).store("password", "wrong-marker");
     let refused = shop.command(&config, &["check"]).await;
@@ -124,4 +125,41 @@ async fn a_server_that_cannot_be_reached_or_refuses_us_at_the_start_is_exit_code
     let closed = by_keys(&shop).store("password", &shop.database.password).store("port", "1");
     let status = shop.command(&closed, &["status"]).await;
     assert_eq!(status.code, Some(69), "{status:?}");
+}
+
+/// CASES 8: the broker's client logs what comes back, payload and all.
+async fn no_log_level_shows_a_payload_or_a_secret(kind: Kind) {
+    let Some(shop) = Shop::open(kind).await else { return };
+    let ledger = shop.broker.consume(&shop.broker.queue("order.paid").await).await;
+    shop.broker.full_queue("order.full").await;
+    let config = shop.config().top("log", "{ format: text, level: trace }");
+    let marker = format!("card-{}", unique());
+    let values: Vec<String> = ["order.paid", "order.lost", "order.full"]
+        .iter()
+        .map(|bill_type| format!("('{bill_type}', '1', '{{\"card\": \"{marker}\"}}')"))
+        .collect();
+    shop.database
+        .execute(format!("INSERT INTO async_bill (biz_type, biz_id, payload) VALUES {}", values.join(",")))
+        .await;
+    let outbill = shop.run(&config).await;
+    ledger.wait_for(1, LONG).await;
+    shop.wait_for(1, "status = 1").await;
+    shop.wait_for(1, "status = 2").await;
+    shop.wait_for(1, "retry_count >= 1 AND biz_type = 'order.full'").await;
+    let finished = outbill.terminate(LONG).await;
+    assert!(!finished.said().contains(&marker), "a payload is in the log");
+    assert!(finished.stderr.contains("order.full"), "what was said is said as text: {}", finished.stderr);
+    let config = config.route("match", "nothing").store("where", "biz_type <> 'order.full'");
+    let preview = shop.command(&config, &["status"]).await;
+    assert!(!preview.said().contains(&marker));
+}
+
+/// CASES 22: MariaDB 10.11 has no TLS unless it is told to.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn encryption_that_the_server_has_not_is_never_silently_left_out() {
+    let Some(shop) = Shop::open(Kind::MariaDb).await else { return };
+    let config = shop.config().store("tls", "{ mode: required }");
+    let check = shop.command(&config, &["check"]).await;
+    assert_eq!(check.code, Some(69), "{check:?}");
+    assert!(check.said().contains("TLS"), "{check:?}");
 }

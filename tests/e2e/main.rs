@@ -36,6 +36,7 @@ mod guilty;
 mod hold;
 mod load;
 mod mapping;
+mod message_id;
 mod neighbours;
 mod outage;
 mod payload;

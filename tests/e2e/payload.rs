@@ -5,7 +5,8 @@ use crate::support::{Kind, LONG, Shop};
 on_both_databases!(
     json_payloads_arrive_byte_for_byte,
     text_payloads_arrive_byte_for_byte,
-    bytes_of_a_blob_arrive_untouched
+    bytes_of_a_blob_arrive_untouched,
+    heavy_large_rows_are_read_within_the_limit_on_memory,
 );
 
 const NUMBERS: &str = r#"{"b":1,"a":12345678901234567890,"p":1.10}"#;
@@ -96,4 +97,27 @@ async fn bytes_of_a_blob_arrive_untouched(kind: Kind) {
         ("over", Some(as_sql(&vec![7; (2 << 20) + 1]))),
     ];
     assert_all_arrive(&shop, &payloads).await;
+}
+
+/// CASES 25: a page is bounded by bytes, whatever its rows.
+async fn heavy_large_rows_are_read_within_the_limit_on_memory(kind: Kind) {
+    const ROWS: usize = 60;
+    const ROW_MIB: usize = 4;
+    const LIMIT_KIB: u64 = 160 << 10;
+    let Some(shop) = Shop::open(kind).await else { return };
+    let ledger = shop.broker.consume_all().await;
+    let config = shop.config().store("poll", "{ interval: 50ms, batch_bytes: 16MiB }");
+    shop.database.execute("ALTER TABLE async_bill MODIFY payload longtext DEFAULT NULL").await;
+    let insert = "INSERT INTO async_bill (biz_type, biz_id, payload)";
+    shop.database.execute(format!("{insert} VALUES ('order.paid', 'giant', REPEAT('g', {}))", 60 << 20)).await;
+    for n in 0..ROWS {
+        shop.database.execute(format!("{insert} VALUES ('order.paid', 'n{n}', REPEAT('x', {}))", ROW_MIB << 20)).await;
+    }
+    let outbill = shop.run(&config).await;
+    shop.wait_for(ROWS, "status = 1").await;
+    shop.wait_for(1, "biz_id = 'giant' AND status = 2").await;
+    let peak = outbill.peak_memory_kib();
+    outbill.terminate(LONG).await;
+    assert_eq!((ledger.distinct(), ledger.duplicates()), (ROWS, 0));
+    assert!(peak < LIMIT_KIB, "{peak} KiB were resident");
 }

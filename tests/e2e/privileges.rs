@@ -44,7 +44,7 @@ async fn run_works_with_only_the_printed_grants(kind: Kind) {
     outbill.wait_for_line(0, &["route held"], LONG).await;
     for (arguments, code) in [
         (&["check"][..], None),
-        (&["status"], Some(0)),
+        (&["status"], Some(1)),
         (&["retry", "--type", "order.lost"], Some(0)),
         (&["release", "all"], Some(0)),
         (&["preview", "--id", "1"], Some(0)),
@@ -77,5 +77,5 @@ async fn check_names_a_missing_privilege_and_its_grant(kind: Kind) {
     assert!(check.stdout.contains("GRANT") && check.stdout.contains("UPDATE"), "{check:?}");
     let run = shop.command(&config, &["run"]).await;
     assert_ne!(run.code, Some(0), "run refuses to start");
-    assert!(run.stderr.contains("GRANT"), "{run:?}");
+    assert!(run.said().contains("GRANT"), "{run:?}");
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::support::{Kind, LONG, Shop, eventually, start_broker};
+use crate::support::{Kind, LONG, Proxy, Shop, eventually, start_broker};
 
 on_both_databases!(a_stop_in_mid_batch_loses_nothing_and_repeats_nothing);
 
@@ -62,6 +62,29 @@ async fn a_blocked_broker_holds_up_no_stop_and_a_second_signal_ends_at_once() {
     shop.wait_for(1_010, "status = 1 AND retry_count = 0").await;
     outbill.terminate(LONG).await;
     ledger.wait_for(1_010, LONG).await;
+}
+
+/// A firewall swallows what we say to the database, and somebody wants us to stop.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_silent_database_holds_up_no_stop_neither_at_the_start_nor_later() {
+    let Some(shop) = Shop::open(Kind::MariaDb).await else { return };
+    let proxy = Proxy::to(format!("{}:{}", shop.database.host, shop.database.port)).await;
+    let config =
+        shop.config().store("url", &format!("\"{}\"", shop.database.url_at(proxy.port))).top("shutdown_timeout", "3s");
+    shop.init(&config).await;
+    proxy.swallow(true);
+    let connections = proxy.connections();
+    let outbill = shop.start(&config);
+    eventually("a try to connect", LONG, async || (proxy.connections() > connections).then_some(())).await;
+    outbill.terminate(Duration::from_secs(5)).await;
+
+    proxy.swallow(false);
+    let outbill = shop.start(&config);
+    shop.database.bills("order.paid", "a", 1).await;
+    shop.broker.consume_all().await;
+    shop.wait_for(1, "status <> 0").await;
+    proxy.swallow(true);
+    outbill.terminate(Duration::from_secs(5)).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

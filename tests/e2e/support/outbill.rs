@@ -57,6 +57,11 @@ pub(crate) struct Finished {
 }
 
 impl Finished {
+    /// Both streams.
+    pub(crate) fn said(&self) -> String {
+        format!("{}\n{}", self.stdout, self.stderr)
+    }
+
     pub(crate) fn json(&self) -> serde_json::Value {
         serde_json::from_str(&self.stdout).unwrap_or_else(|error| panic!("not JSON ({error}): {self:?}"))
     }
@@ -136,6 +141,13 @@ impl Outbill {
         let fields: Vec<&str> = stat.rsplit_once(')').unwrap().1.split_whitespace().collect();
         let ticks: u64 = fields[11].parse::<u64>().unwrap() + fields[12].parse::<u64>().unwrap();
         ticks * 10
+    }
+
+    /// The most memory that was ever resident, in KiB.
+    pub(crate) fn peak_memory_kib(&self) -> u64 {
+        let status = fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap();
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+        peak.trim().trim_end_matches(" kB").parse().unwrap()
     }
 }
 
