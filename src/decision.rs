@@ -49,6 +49,9 @@ pub enum Exposure {
     Unsent,
     /// It was under way when the connection broke: perhaps delivered, perhaps the cause.
     InFlight,
+    /// It was under way when another message, which is known, made the broker close the channel: perhaps delivered,
+    /// certainly not the cause. It need not be suspected, nor its route paused.
+    Innocent,
 }
 
 /// What to write back to the row, if anything.

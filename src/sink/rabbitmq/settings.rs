@@ -19,10 +19,12 @@ pub struct Settings {
     pub url: Option<Secret>,
     pub host: Option<String>,
     /// 5672 by default, 5671 with TLS.
+    #[schemars(range(min = 1))]
     pub port: Option<u16>,
+    /// `guest` by default, with the password `guest`.
     pub user: Option<String>,
     pub password: Option<Secret>,
-    /// A file with the password, read again on every connect.
+    /// A file with the password, read again on every connect. May complete a `url` that has a user and no password.
     pub password_file: Option<PathBuf>,
     /// `/` by default.
     pub vhost: Option<String>,
@@ -32,7 +34,8 @@ pub struct Settings {
     #[serde(default = "default_in_flight")]
     #[schemars(range(min = 1, max = 65_535))]
     pub in_flight: u32,
-    /// A message that is not confirmed after this long counts as a transient failure.
+    /// A message that is not confirmed after this long counts as a transient failure. The time does not run while the
+    /// broker asks us to wait (memory or disk alarm).
     #[serde(default = "default_confirm_timeout")]
     pub confirm_timeout: Span,
     #[serde(default = "default_connect_timeout")]
@@ -40,20 +43,20 @@ pub struct Settings {
     /// A longer body is rejected before it is sent. RabbitMQ's own limit is 16 MiB since 4.0.
     #[serde(default = "default_max_message")]
     pub max_message: Size,
-    /// The heartbeat asked of the broker; a silent broker is given up after two of them.
+    /// The heartbeat asked of the broker, in whole seconds; a silent broker is given up after two of them.
     #[serde(default = "default_heartbeat")]
     pub heartbeat: Span,
 }
 
 /// Encryption of the connection to the broker.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
-    /// A file with the certificates of a private authority (PEM); the system's by default.
+    /// A file with the certificates of a private authority (PEM), instead of the system's.
     pub ca: Option<PathBuf>,
     /// A client certificate (PEM), with `key`.
     pub cert: Option<PathBuf>,
-    /// The client certificate's private key (PEM, PKCS#8).
+    /// The client certificate's private key (PEM, without a password).
     pub key: Option<PathBuf>,
 }
 
