@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
 /// When a failed attempt is repeated: `min(base · factor^retries, cap) · uniform(1 − jitter, 1 + jitter)`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Retry {
@@ -97,7 +100,8 @@ impl Selector {
 }
 
 /// Which attempts leave a row in the attempt log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
 pub enum AttemptLog {
     /// All but plain first successes.
     #[default]

@@ -8,6 +8,8 @@ use serde::Deserialize;
 /// A password, token or key. `Debug` shows that there is one, never which.
 #[derive(Clone, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(transparent)]
+// `writeOnly` is how the schema tells a secret from a plain text.
+#[schemars(extend("writeOnly" = true))]
 pub struct Secret(String);
 
 impl Secret {

@@ -5,7 +5,10 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::units::Size;
+use crate::{sink::AddressKey, units::Size};
+
+/// All lines go to the one file.
+pub const ADDRESS_KEYS: &[AddressKey] = &[];
 
 /// A file that gets one JSON object a line.
 #[derive(Clone, Debug, Deserialize, JsonSchema)]

@@ -214,12 +214,12 @@ impl fmt::Display for Shown<'_> {
         for (name, value) in &message.headers {
             writeln!(f, "header        {name}: {value}")?;
         }
-        match std::str::from_utf8(&message.body) {
-            Ok(text) => write!(f, "body          {} bytes\n\n{text}", text.len()),
-            Err(_) => {
-                let encoded = STANDARD.encode(&message.body);
-                write!(f, "body          {} bytes, not UTF-8, shown in base64\n\n{encoded}", message.body.len())
-            }
+        let bytes = message.body.len();
+        if let Ok(text) = std::str::from_utf8(&message.body) {
+            write!(f, "body          {bytes} bytes\n\n{text}")
+        } else {
+            let encoded = STANDARD.encode(&message.body);
+            write!(f, "body          {bytes} bytes, not UTF-8, shown in base64\n\n{encoded}")
         }
     }
 }

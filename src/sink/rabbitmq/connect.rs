@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::Shutdown,
+    net::{Shutdown, SocketAddr},
     os::fd::{AsFd, OwnedFd},
     pin::Pin,
     sync::{Mutex, PoisonError},
@@ -84,48 +84,25 @@ pub(super) async fn connect(wish: &Wish<'_>) -> Result<Link, Failure> {
 
 async fn attempt(wish: &Wish<'_>) -> Result<Link, Failure> {
     let endpoint = wish.endpoint;
-    let password =
-        endpoint.password.read().map_err(|error| Failure::stubborn("password_unreadable", error.to_string()))?;
-    let uri = AMQPUri {
-        scheme: if endpoint.tls.is_some() { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
-        authority: AMQPAuthority {
-            userinfo: AMQPUserInfo { username: endpoint.user.clone(), password: password.expose().to_owned() },
-            host: endpoint.host.clone(),
-            port: endpoint.port,
-        },
-        vhost: endpoint.vhost.clone(),
-        query: AMQPQueryString {
-            frame_max: Some(wire::FRAME_MAX),
-            heartbeat: Some(u16::try_from(wish.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1)),
-            ..AMQPQueryString::default()
-        },
-    };
+    let uri = uri(wish)?;
     let runtime = lapin::runtime::default_runtime().map_err(|error| Failure::stubborn("runtime", error.to_string()))?;
-    let mut plain = None;
-    let mut refusal = Failure::soon("dns", format!("{} has no address", endpoint.host));
-    let addresses = tokio::net::lookup_host((endpoint.host.as_str(), endpoint.port)).await;
-    for address in
-        addresses.map_err(|error| Failure::soon("dns", format!("cannot resolve {}: {error}", endpoint.host)))?
-    {
-        match AsyncTcpStream::connect(&runtime, address).await {
-            Ok(AsyncTcpStream::Plain(stream)) => {
-                plain = Some(stream);
-                break;
-            }
-            Ok(_) => {}
-            Err(error) => refusal = Failure::soon("unreachable", format!("cannot connect to {address}: {error}")),
+    let mut stream = Err(Failure::soon("dns", format!("{} has no address", endpoint.host)));
+    for address in addresses(endpoint).await? {
+        stream = AsyncTcpStream::connect(&runtime, address)
+            .await
+            .map_err(|error| Failure::soon("unreachable", format!("cannot connect to {address}: {error}")));
+        if stream.is_ok() {
+            break;
         }
     }
-    let Some(plain) = plain else { return Err(refusal) };
+    let mut stream = stream?;
+    let AsyncTcpStream::Plain(plain) = &stream else { return Err(Failure::soon("unreachable", "no plain TCP")) };
     let socket = Socket::of(plain.get_ref()).map_err(|error| Failure::soon("unreachable", error.to_string()))?;
-    let stream = AsyncTcpStream::Plain(plain);
-    let stream = match &endpoint.tls {
-        None => stream,
-        Some(options) => {
-            let connector = tls::connector(options).map_err(|error| Failure::stubborn("tls", format!("{error:#}")))?;
-            stream.into_rustls(&connector, &endpoint.host).await.map_err(|error| tls::failure(&error, endpoint))?
-        }
-    };
+    if let Some(options) = &endpoint.tls {
+        let connector = tls::connector(options).map_err(|error| Failure::stubborn("tls", format!("{error:#}")))?;
+        let encrypted = stream.into_rustls(&connector, &endpoint.host).await;
+        stream = encrypted.map_err(|error| tls::failure(&error, endpoint))?;
+    }
     let ready = Mutex::new(Some(stream));
     let hand_over = async move |_uri, _runtime| {
         let stream = ready.lock().unwrap_or_else(PoisonError::into_inner).take();
@@ -135,12 +112,39 @@ async fn attempt(wish: &Wish<'_>) -> Result<Link, Failure> {
         .with_connection_name(wish.name.into())
         .with_client_property("product".into(), "outbill".into())
         .with_client_property("version".into(), env!("CARGO_PKG_VERSION").into());
-    let connection = Connection::connector(uri, runtime, hand_over, properties);
-    let connection = connection.await.map_err(|error| handshake_failure(&error, endpoint))?;
+    let connection = Connection::connector(uri, runtime, hand_over, properties).await;
+    let connection = connection.map_err(|error| handshake_failure(&error, endpoint))?;
     let events = Box::pin(connection.events_listener());
     let channel = confirming_channel(&connection).await.map_err(|error| handshake_failure(&error, endpoint))?;
     let frame_max = connection.configuration().frame_max();
     Ok(Link { channel, connection, events, frame_max, _socket: socket })
+}
+
+fn uri(wish: &Wish<'_>) -> Result<AMQPUri, Failure> {
+    let endpoint = wish.endpoint;
+    let password = endpoint.password.read();
+    let password = password.map_err(|error| Failure::stubborn("password_unreadable", error.to_string()))?;
+    let heartbeat_s = u16::try_from(wish.heartbeat.as_secs()).unwrap_or(u16::MAX).max(1);
+    Ok(AMQPUri {
+        scheme: if endpoint.tls.is_some() { AMQPScheme::AMQPS } else { AMQPScheme::AMQP },
+        authority: AMQPAuthority {
+            userinfo: AMQPUserInfo { username: endpoint.user.clone(), password: password.expose().to_owned() },
+            host: endpoint.host.clone(),
+            port: endpoint.port,
+        },
+        vhost: endpoint.vhost.clone(),
+        query: AMQPQueryString {
+            frame_max: Some(wire::FRAME_MAX),
+            heartbeat: Some(heartbeat_s),
+            ..AMQPQueryString::default()
+        },
+    })
+}
+
+async fn addresses(endpoint: &Endpoint) -> Result<Vec<SocketAddr>, Failure> {
+    let found = tokio::net::lookup_host((endpoint.host.as_str(), endpoint.port)).await;
+    let found = found.map_err(|error| Failure::soon("dns", format!("cannot resolve {}: {error}", endpoint.host)))?;
+    Ok(found.collect())
 }
 
 async fn confirming_channel(connection: &Connection) -> lapin::Result<Channel> {
@@ -186,9 +190,7 @@ fn handshake_failure(error: &lapin::Error, endpoint: &Endpoint) -> Failure {
                 _ => Failure::soon("handshake", format!("{host}:{port} refuses the connection: {text}")),
             }
         }
-        ErrorKind::IOError(error) if error.get_ref().is_some_and(|inner| inner.is::<rustls::Error>()) => {
-            tls::failure(error, endpoint)
-        }
+        ErrorKind::IOError(error) if tls::is_at_fault(error) => tls::failure(error, endpoint),
         // Neither the parser's nor the authentication's error is quoted: they could hold what was sent.
         ErrorKind::ParsingError(_) | ErrorKind::InvalidProtocolVersion(_) => Failure::stubborn(
             "handshake",

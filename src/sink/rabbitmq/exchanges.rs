@@ -25,9 +25,12 @@ const REFUSED_FOR: Duration = Duration::from_secs(30);
 pub(super) struct Exchanges {
     /// Seen on the present connection.
     there: HashSet<Arc<str>>,
-    /// Outlives connections: by exchange and, where only that is refused, routing key.
-    bad: HashMap<(Arc<str>, Option<Arc<str>>), (Trouble, Instant)>,
+    /// Outlives connections. Each until its time.
+    bad: HashMap<Place, (Trouble, Instant)>,
 }
+
+/// An exchange and, where only that is refused, a routing key.
+type Place = (Arc<str>, Option<Arc<str>>);
 
 #[derive(Debug)]
 pub(super) enum Standing {

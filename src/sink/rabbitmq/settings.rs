@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use super::endpoint::Endpoint;
 use crate::{
     secret::Secret,
     units::{Size, Span},
@@ -46,6 +47,16 @@ pub struct Settings {
     /// The heartbeat asked of the broker, in whole seconds; a silent broker is given up after two of them.
     #[serde(default = "default_heartbeat")]
     pub heartbeat: Span,
+}
+
+impl Settings {
+    /// Whether the keys agree and the URL is one, without connecting.
+    ///
+    /// # Errors
+    /// One sentence that quotes nothing of the URL.
+    pub fn validate(&self) -> Result<(), String> {
+        Endpoint::resolve(self).map(drop).map_err(|error| format!("{error:#}"))
+    }
 }
 
 /// Encryption of the connection to the broker.

@@ -39,10 +39,19 @@ fn certificates(path: &Path) -> anyhow::Result<Vec<CertificateDer<'static>>> {
     Ok(found)
 }
 
+/// Whether it was TLS that ended a connection. A broker that wants a client certificate says so only after the handshake.
+pub(super) fn is_at_fault(error: &io::Error) -> bool {
+    fault(error).is_some()
+}
+
+fn fault(error: &io::Error) -> Option<&rustls::Error> {
+    error.get_ref().and_then(|inner| inner.downcast_ref())
+}
+
 /// What went wrong between us and the broker's certificate, and what to do about it.
 pub(super) fn failure(error: &io::Error, endpoint: &Endpoint) -> Failure {
     let Endpoint { host, port, .. } = endpoint;
-    let text = match error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+    let text = match fault(error) {
         Some(rustls::Error::InvalidCertificate(CertificateError::UnknownIssuer)) => format!(
             "the certificate of {host}:{port} is signed by no authority that is trusted here; set tls.ca to its authority"
         ),

@@ -1,0 +1,370 @@
+//! Checks a tree against the schema. A small walker of our own, because it names every mistake with its place, suggests the
+//! key that was meant, and never shows a secret. It knows exactly the words that [`schema`](super::schema) makes; a test
+//! holds that.
+
+use serde_json::Value as Json;
+
+use crate::{
+    config::{
+        problem::Problem,
+        tree::{Entry, Expanded, Node, Value, resolve},
+        unavailable,
+    },
+    units::{SIZE_PATTERN, SPAN_PATTERN, Size, Span},
+};
+
+/// Reports whatever in `node` does not fit `schema`. A number that came whole from the environment becomes one where the
+/// schema wants it, and a mapping that was left empty becomes an empty mapping.
+pub(super) fn check(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
+    if node.expanded == Expanded::Failed {
+        return;
+    }
+    if matches!(node.value, Value::Null) {
+        if kind(schema) == "object" {
+            node.value = Value::Map(Vec::new());
+        } else {
+            problems.push(Problem::at(&node.place, "has no value; give it one or leave the key out"));
+            return;
+        }
+    }
+    if let Some(variants) = variants(schema) {
+        check_tagged(node, &variants, problems);
+    } else if let Some(texts) = texts(schema) {
+        check_choice(node, &texts, problems);
+    } else if let Some(branches) = branches(schema) {
+        check_any(node, &branches, problems);
+    } else {
+        check_kind(node, schema, problems);
+    }
+}
+
+fn check_kind(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
+    let kind = kind(schema);
+    adopt(node, kind);
+    match (kind, &mut node.value) {
+        ("object", Value::Map(_)) => check_map(node, schema, problems),
+        ("array", Value::List(_)) => check_list(node, schema, problems),
+        ("string", Value::Text(_)) => check_form(node, schema, problems),
+        ("integer", Value::Integer(value)) => {
+            #[expect(clippy::cast_precision_loss, reason = "the schema's bounds are far below 2^53")]
+            let value = *value as f64;
+            check_range(node, value, schema, problems);
+        }
+        #[expect(clippy::cast_precision_loss, reason = "the schema's bounds are far below 2^53")]
+        ("number", Value::Integer(value)) => {
+            let value = *value as f64;
+            check_range(node, value, schema, problems);
+        }
+        ("number", Value::Float(value)) if value.is_finite() => {
+            let value = *value;
+            check_range(node, value, schema, problems);
+        }
+        ("boolean", Value::Bool(_)) => {}
+        _ => problems.push(Problem::at(&node.place, mismatch(node, schema))),
+    }
+}
+
+/// Lets a text that came whole from the environment be the number or boolean that is wanted.
+fn adopt(node: &mut Node, kind: &str) {
+    let Value::Text(text) = &node.value else { return };
+    if node.expanded != Expanded::Whole {
+        return;
+    }
+    let value = resolve(text.trim());
+    match (kind, &value) {
+        ("integer" | "number", Value::Integer(_)) | ("number", Value::Float(_)) | ("boolean", Value::Bool(_)) => {
+            node.value = value;
+        }
+        _ => {}
+    }
+}
+
+fn mismatch(node: &Node, schema: &Json) -> String {
+    match (form(schema), &node.value) {
+        (Some(parse), Value::Integer(_) | Value::Float(_)) => match parse("") {
+            Err(advice) => format!("a number without a unit is {advice}"),
+            Ok(()) => String::new(),
+        },
+        (None, Value::Integer(_) | Value::Float(_) | Value::Bool(_)) if kind(schema) == "string" => {
+            format!("must be a text, not {}; put it in quotes", node.kind())
+        }
+        _ => format!("must be {}, not {}", words(schema), node.kind()),
+    }
+}
+
+fn check_range(node: &Node, value: f64, schema: &Json, problems: &mut Vec<Problem>) {
+    let minimum = schema.get("minimum").and_then(Json::as_f64);
+    let maximum = schema.get("maximum").and_then(Json::as_f64);
+    if minimum.is_some_and(|minimum| value < minimum) || maximum.is_some_and(|maximum| value > maximum) {
+        let message = match (minimum, maximum) {
+            (Some(minimum), Some(maximum)) => format!("must be between {minimum} and {maximum}"),
+            (Some(minimum), None) => format!("must be at least {minimum}"),
+            (None, Some(maximum)) => format!("must be at most {maximum}"),
+            (None, None) => return,
+        };
+        problems.push(Problem::at(&node.place, message));
+    }
+}
+
+fn check_form(node: &Node, schema: &Json, problems: &mut Vec<Problem>) {
+    let (Value::Text(text), Some(parse)) = (&node.value, form(schema)) else { return };
+    if let Err(advice) = parse(text) {
+        problems.push(Problem::at(&node.place, format!("{} is {advice}", node.shown())));
+    }
+}
+
+fn check_list(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
+    let Value::List(items) = &mut node.value else { return };
+    if items.is_empty() && schema.get("minItems").is_some() {
+        problems.push(Problem::at(&node.place, "needs at least one entry"));
+    }
+    let Some(item_schema) = schema.get("items") else { return };
+    for item in items {
+        check(item, item_schema, problems);
+    }
+}
+
+fn check_map(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
+    let Value::Map(entries) = &mut node.value else { return };
+    if entries.is_empty() && schema.get("minProperties").is_some() {
+        problems.push(Problem::at(&node.place, "needs at least one entry"));
+    }
+    for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
+        if !entries.iter().any(|entry| entry.key == name) {
+            problems.push(Problem::at(&node.place, format!("the key `{name}` is missing")));
+        }
+    }
+    let properties = schema.get("properties").and_then(Json::as_object);
+    let property = |key: &str| properties.and_then(|properties| properties.get(key));
+    let others = schema.get("additionalProperties").filter(|others| others.is_object());
+    let secret_lines: Vec<usize> =
+        entries.iter().filter(|e| property(&e.key).is_some_and(is_secret)).map(|e| e.node.place.line).collect();
+    let kind_of_path = node.place.kind_of_path();
+    for entry in entries {
+        if let Some(schema) = property(&entry.key).or(others) {
+            check(&mut entry.node, schema, problems);
+        } else if secret_lines.contains(&entry.place.line) && !unavailable::key(&kind_of_path, &entry.key) {
+            problems.push(Problem {
+                path: node.place.path(),
+                ..Problem::at(
+                    &entry.place,
+                    "no such key (not shown: it may be a piece of the secret beside it, \
+                     which needs quotes if it holds a comma)",
+                )
+            });
+        } else {
+            let known = properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str).collect();
+            problems.push(unknown_key(entry, &kind_of_path, known));
+        }
+    }
+}
+
+fn unknown_key(entry: &Entry, kind_of_path: &str, known: Vec<&str>) -> Problem {
+    if unavailable::key(kind_of_path, &entry.key) {
+        return Problem::at(&entry.place, "is not available in this version");
+    }
+    Problem::at(&entry.place, format!("no such key; {}", alternatives(&entry.key, known)))
+}
+
+fn check_tagged(node: &mut Node, variants: &[(&str, &Json)], problems: &mut Vec<Problem>) {
+    let names: Vec<&str> = variants.iter().map(|(name, _)| *name).collect();
+    let tag = match (&node.value, node.get("type")) {
+        (Value::Map(_), Some(tag)) => tag,
+        (Value::Map(_), None) => {
+            let message = format!("the key `type` is missing; known are: {}", names.join(", "));
+            problems.push(Problem::at(&node.place, message));
+            return;
+        }
+        _ => {
+            problems.push(Problem::at(&node.place, format!("must be a mapping, not {}", node.kind())));
+            return;
+        }
+    };
+    let Value::Text(text) = &tag.value else {
+        problems.push(Problem::at(&tag.place, format!("must be a text; known are: {}", names.join(", "))));
+        return;
+    };
+    match variants.iter().find(|(name, _)| name == text) {
+        Some((_, schema)) => check_kind(node, schema, problems),
+        None if tag.expanded == Expanded::Failed => {}
+        None => problems.push(wrong_choice(tag, text, names)),
+    }
+}
+
+fn check_choice(node: &Node, texts: &[&str], problems: &mut Vec<Problem>) {
+    match &node.value {
+        Value::Text(text) if texts.contains(&text.as_str()) => {}
+        Value::Text(text) => problems.push(wrong_choice(node, text, texts.to_vec())),
+        _ => problems.push(Problem::at(&node.place, format!("must be one of: {}", texts.join(", ")))),
+    }
+}
+
+fn wrong_choice(node: &Node, text: &str, known: Vec<&str>) -> Problem {
+    if unavailable::value(&node.place.kind_of_path(), text) {
+        return Problem::at(&node.place, format!("{} is not available in this version", node.shown()));
+    }
+    Problem::at(&node.place, format!("{} is no choice here; {}", node.shown(), alternatives(text, known)))
+}
+
+fn check_any(node: &mut Node, branches: &[&Json], problems: &mut Vec<Problem>) {
+    let fitting = branches.iter().find(|branch| {
+        matches!(
+            (kind(branch), &node.value),
+            ("object", Value::Map(_))
+                | ("array", Value::List(_))
+                | ("string", Value::Text(_))
+                | ("integer" | "number", Value::Integer(_))
+                | ("number", Value::Float(_))
+                | ("boolean", Value::Bool(_))
+        )
+    });
+    if let Some(branch) = fitting {
+        return check(node, branch, problems);
+    }
+    let words: Vec<&str> = branches.iter().map(|branch| words(branch)).collect();
+    problems.push(Problem::at(&node.place, format!("must be {}, not {}", words.join(" or "), node.kind())));
+}
+
+/// What could have been meant: the nearest of `known`, and all of them.
+pub(super) fn alternatives(given: &str, mut known: Vec<&str>) -> String {
+    known.sort_unstable();
+    let all = format!("known are: {}", known.join(", "));
+    match nearest(given, &known) {
+        Some(near) => format!("did you mean `{near}`? {all}"),
+        None => all,
+    }
+}
+
+fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {
+    let given = given.get(..given.floor_char_boundary(64)).unwrap_or(given).to_ascii_lowercase();
+    known
+        .iter()
+        .map(|name| (strsim::damerau_levenshtein(&given, &name.to_ascii_lowercase()), *name))
+        .filter(|(distance, name)| *distance <= name.len().div_ceil(3).min(3))
+        .min()
+        .map(|(_, name)| name)
+}
+
+fn kind(schema: &Json) -> &str {
+    schema.get("type").and_then(Json::as_str).unwrap_or_default()
+}
+
+fn is_secret(schema: &Json) -> bool {
+    schema.get("writeOnly").is_some()
+}
+
+/// What a schema asks for, in the reader's words.
+fn words(schema: &Json) -> &'static str {
+    match kind(schema) {
+        "object" => "a mapping",
+        "array" => "a list",
+        "integer" => "a whole number",
+        "number" => "a number",
+        "boolean" => "true or false",
+        _ if form(schema).is_some() => "a text with a number and its unit",
+        _ => "a text",
+    }
+}
+
+type Form = fn(&str) -> Result<(), String>;
+
+/// The reader of a text with a `pattern`. The schema has no other patterns than these.
+fn form(schema: &Json) -> Option<Form> {
+    match schema.get("pattern").and_then(Json::as_str)? {
+        SPAN_PATTERN => Some(|text| Span::parse(text).map(drop)),
+        SIZE_PATTERN => Some(|text| Size::parse(text).map(drop)),
+        _ => None,
+    }
+}
+
+/// The texts that an enumeration allows.
+fn texts(schema: &Json) -> Option<Vec<&str>> {
+    if let Some(only) = schema.get("const") {
+        return only.as_str().map(|only| vec![only]);
+    }
+    if let Some(values) = schema.get("enum") {
+        return values.as_array()?.iter().map(Json::as_str).collect();
+    }
+    let nested: Option<Vec<_>> = schema.get("oneOf")?.as_array()?.iter().map(texts).collect();
+    nested.map(|texts| texts.into_iter().flatten().collect())
+}
+
+/// The kinds of a mapping that its `type` key tells apart.
+fn variants(schema: &Json) -> Option<Vec<(&str, &Json)>> {
+    let variant = |branch: &'_ Json| branch.pointer("/properties/type/const")?.as_str().map(ToOwned::to_owned);
+    let branches = schema.get("oneOf")?.as_array()?;
+    branches.iter().all(|branch| variant(branch).is_some()).then(|| {
+        branches
+            .iter()
+            .filter_map(|branch| Some((branch.pointer("/properties/type/const")?.as_str()?, branch)))
+            .collect()
+    })
+}
+
+/// The branches of a value that may be of several kinds, those of nested ones included.
+fn branches(schema: &Json) -> Option<Vec<&Json>> {
+    let any = schema.get("anyOf")?.as_array()?;
+    Some(any.iter().flat_map(|branch| branches(branch).unwrap_or_else(|| vec![branch])).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::schema;
+
+    const ANNOTATIONS: [&str; 9] =
+        ["$schema", "$id", "title", "description", "default", "format", "writeOnly", "type", "additionalProperties"];
+    const CHECKED: [&str; 12] = [
+        "properties",
+        "required",
+        "items",
+        "minItems",
+        "minProperties",
+        "minimum",
+        "maximum",
+        "pattern",
+        "enum",
+        "const",
+        "oneOf",
+        "anyOf",
+    ];
+
+    #[test]
+    fn the_walker_knows_every_word_and_every_pattern_of_the_schema() {
+        fn look(schema: &Json, path: &str) {
+            let Some(object) = schema.as_object() else { return };
+            for (word, value) in object {
+                assert!(ANNOTATIONS.contains(&word.as_str()) || CHECKED.contains(&word.as_str()), "{path}: {word}");
+                match (word.as_str(), value) {
+                    ("properties", Json::Object(properties)) => {
+                        properties.iter().for_each(|(key, schema)| look(schema, &format!("{path}.{key}")));
+                    }
+                    ("items" | "additionalProperties", inner) => look(inner, &format!("{path}[]")),
+                    ("oneOf" | "anyOf", Json::Array(branches)) => branches.iter().for_each(|inner| look(inner, path)),
+                    ("pattern", _) => assert!(form(schema).is_some(), "{path}: {value}"),
+                    ("minItems" | "minProperties", value) => assert_eq!(value, &Json::from(1), "{path}"),
+                    ("type", value) => assert!(value.is_string(), "{path}: {value}"),
+                    _ => {}
+                }
+            }
+            let many = ["oneOf", "anyOf"].iter().any(|word| object.contains_key(*word));
+            assert!(object.contains_key("type") || many || texts(schema).is_some(), "{path} has no type");
+            assert!(!object.contains_key("oneOf") || variants(schema).is_some() || texts(schema).is_some(), "{path}");
+        }
+        look(schema(), "");
+    }
+
+    #[test]
+    fn a_near_miss_is_suggested_and_nothing_far_away() {
+        let known = ["interval", "batch", "batch_bytes"];
+        for (given, expected) in [
+            ("intervall", Some("interval")),
+            ("Batch", Some("batch")),
+            ("batchbytes", Some("batch_bytes")),
+            ("zzz", None),
+            ("", None),
+        ] {
+            assert_eq!(nearest(given, &known), expected, "{given}");
+        }
+    }
+}
