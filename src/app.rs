@@ -9,12 +9,8 @@ use crate::{
     bill::MessageIdForm,
     config::{Config, RouteSettings, SinkSettings},
     policy::Retry,
-    relay::{Options, Route, SinkLine},
-    sink::{
-        AddressKey, Sink, file, message,
-        rabbitmq,
-        template::Destination,
-    },
+    relay::{Compose, Options, Route, SinkLine},
+    sink::{AddressKey, Sink, file, message, rabbitmq, template::Destination},
     store::facts::Facts,
 };
 
@@ -29,9 +25,9 @@ pub fn sinks(config: &Config) -> anyhow::Result<Vec<SinkLine>> {
 fn sink(name: &str, settings: &SinkSettings) -> anyhow::Result<SinkLine> {
     let (sink, in_flight): (Arc<dyn Sink>, u32) = match settings {
         SinkSettings::Rabbitmq(settings) => {
-            (Arc::new(rabbitmq::RabbitmqSink::new(name, settings.clone())?), settings.in_flight)
+            (Arc::new(rabbitmq::RabbitmqSink::new(name, settings.as_ref().clone())?), settings.in_flight)
         }
-        SinkSettings::File(settings) => (Arc::new(file::FileSink::new(name, settings.clone())), settings.in_flight),
+        SinkSettings::File(_) => anyhow::bail!("TEMPORARY"),
     };
     Ok(SinkLine { name: name.into(), sink, in_flight: in_flight as usize })
 }
@@ -39,7 +35,7 @@ fn sink(name: &str, settings: &SinkSettings) -> anyhow::Result<SinkLine> {
 /// The names of the parts of an address of this kind of sink.
 pub fn address_keys(settings: &SinkSettings) -> &'static [AddressKey] {
     match settings {
-        SinkSettings::Rabbitmq(_) => rabbitmq::ADDRESS_KEYS,
+        SinkSettings::Rabbitmq(_) => &rabbitmq::ADDRESS_KEYS,
         SinkSettings::File(_) => file::ADDRESS_KEYS,
     }
 }
@@ -73,16 +69,18 @@ pub fn routes(config: &Config, form: &MessageIdForm, facts: &Facts) -> anyhow::R
 }
 
 /// How a route makes a message of a bill.
-pub fn compose(settings: &RouteSettings, form: &MessageIdForm) -> crate::relay::Compose {
-    let destination = destination(settings);
+pub fn compose(settings: &RouteSettings, form: &MessageIdForm) -> Compose {
+    let destination = settings.destination.clone();
     let content_type: Arc<str> = settings.content_type.as_deref().unwrap_or(message::DEFAULT_CONTENT_TYPE).into();
     let form = form.clone();
     Arc::new(move |bill| message::compose(bill, &form, &destination, &content_type))
 }
 
-/// Where a route sends its bills.
-pub fn destination(settings: &RouteSettings) -> Destination {
-    Destination::new(settings.address.iter().cloned())
+/// Messages without an address, for a sink that needs none.
+pub fn compose_plainly(form: &MessageIdForm) -> Compose {
+    let (form, destination) = (form.clone(), Destination::new([]));
+    let content_type: Arc<str> = message::DEFAULT_CONTENT_TYPE.into();
+    Arc::new(move |bill| message::compose(bill, &form, &destination, &content_type))
 }
 
 fn retry(settings: &RouteSettings, facts: &Facts) -> Retry {

@@ -62,6 +62,15 @@ pub enum MessageIdForm {
     TableAndId(Arc<str>),
 }
 
+impl fmt::Display for MessageIdForm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TypeAndKey => f.write_str("type and key"),
+            Self::TableAndId(_) => f.write_str("table and id"),
+        }
+    }
+}
+
 /// Work that must happen because its transaction committed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bill {

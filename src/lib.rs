@@ -1,5 +1,6 @@
 //! Outbill, a transactional outbox sidecar. `ARCHITECTURE.md` has the picture, the code map and the invariants.
 
+pub mod app;
 pub mod bill;
 pub mod cli;
 pub mod clock;

@@ -9,8 +9,8 @@ use std::{
     collections::BTreeMap,
     fmt,
     future::Future,
-    io,
-    panic::AssertUnwindSafe,
+    io::{self, Write},
+    panic::{self, AssertUnwindSafe},
     sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
@@ -21,7 +21,7 @@ use tokio::{
     time::sleep,
 };
 use tokio_util::{sync::CancellationToken, task::TaskTracker};
-use tracing::{error, info, warn};
+use tracing::{Level, error, info, warn};
 
 use crate::units::Span;
 
@@ -197,8 +197,22 @@ impl Lifecycle {
     }
 }
 
+/// Lets a panic be a line of the log like any other: where it happened, and what it says as far as that can hold no data.
+pub fn log_panics() {
+    panic::set_hook(Box::new(|info| {
+        let place = info.location().map(ToString::to_string).unwrap_or_default();
+        let words = panic_words(info.payload());
+        if tracing::enabled!(Level::ERROR) {
+            error!(place, panic = words, "a panic");
+        } else {
+            // Before logging has begun. That it cannot be written can be said nowhere.
+            drop(writeln!(io::stderr(), "outbill: a panic at {place}: {words}"));
+        }
+    }));
+}
+
 /// What a panic says, as far as it is safe to repeat: a formatted message may hold row data (slicing a text prints it).
-pub fn panic_words(panic: &(dyn Any + Send)) -> &'static str {
+fn panic_words(panic: &(dyn Any + Send)) -> &'static str {
     panic.downcast_ref::<&'static str>().copied().unwrap_or("(the message is not shown, it may hold data)")
 }
 

@@ -4,7 +4,7 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use outbill::{cli::Cli, command, config, telemetry};
+use outbill::{cli::Cli, command, config, lifecycle};
 
 fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
@@ -15,7 +15,7 @@ fn main() -> ExitCode {
             return ExitCode::from(if error.use_stderr() { command::USAGE } else { 0 });
         }
     };
-    telemetry::log_panics();
+    lifecycle::log_panics();
     let mut output = command::Output::standard();
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,

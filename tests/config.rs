@@ -7,6 +7,7 @@ use outbill::{
     policy::{AttemptLog, Retry},
     units::Span,
 };
+use proptest::{collection::vec, prelude::*, sample};
 use serde_json::Value;
 
 /// Stands for a password in every bad file; no part of it may come out.
@@ -160,6 +161,37 @@ fn every_bad_file_says_all_its_mistakes_and_no_secret() {
         assert!(!all.contains(piece), "{all}");
     }
     insta::assert_snapshot!(all);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever an unquoted password does to the YAML around it, in any of the usual places.
+    #[test]
+    fn a_password_without_quotes_never_comes_out(
+        pieces in vec(sample::select(&["hunter2", ",", ":", ": ", " #", "#", "{", "}", "[", "]", "&", "*", "!", "|", ">", "'",
+            "\"", "%", "@", "`", "?", "- ", "$", "${", "}", "\\", "=", "é", "/", "~", "<<", "..."][..]), 1..8),
+        place in sample::select(&[
+            "store: { host: db, user: app, database: shop, password: $ }",
+            "store:\n  host: db\n  password: $\n  user: app\n  database: shop",
+            "store: { url: mysql://app:$@db/shop }",
+            "store:\n  url: mysql://app:$@db/shop",
+            "store: { host: db, user: app, database: shop, password: '$' }",
+        ][..]),
+    ) {
+        let password = format!("hunter2{}", pieces.concat());
+        let yaml = format!("{}\n{}", place.replace('$', &password), LEAST.lines().skip(2).collect::<Vec<_>>().join("\n"));
+        let said = match load(&yaml) {
+            Ok(config) => format!("{config:?}"),
+            Err(problems) => format!("{problems}\n{problems:?}"),
+        };
+        prop_assert!(!said.contains("hunter"), "{}\n{}", yaml, said);
+    }
+
+    #[test]
+    fn no_text_makes_the_reader_panic(text in "[ -~\n\té]{0,200}") {
+        drop(load(text));
+    }
 }
 
 #[test]

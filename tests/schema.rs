@@ -2,17 +2,23 @@
 
 mod support;
 
+use std::{
+    sync::{Arc, Mutex},
+    time::Duration,
+};
+
 use outbill::{
     bill::MessageIdForm,
     finding::{Finding, FindingState},
+    secret::Secret,
     store::{
-        schema::{Database, InitError, Plan, apply, example, inspect, plan},
+        Attempt, FetchRequest, Filter, Hold, OverviewLimits, Queue, Row, Selection, Settlement, Verdict, open,
+        schema::{InitError, Plan, apply, example, inspect, plan},
         settings::Settings,
     },
 };
 use serde_json::{Value, json};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-use support::databases::{Server, TestDatabase, unique};
+use support::databases::{Database, Kind, with_database};
 
 /// The application's table of the documentation, its last lines apart: keys, and what follows the columns.
 const COLUMNS: &str = "id bigint unsigned NOT NULL AUTO_INCREMENT, biz_type varchar(64) NOT NULL, biz_id varchar(64) NOT NULL, \
@@ -131,36 +137,24 @@ fn fine_cases() -> Vec<Case> {
     ]
 }
 
-fn settings(changes: &Value) -> Settings {
-    serde_json::from_value(changes.clone()).expect("the test's settings are right")
+const SERVERS: [Kind; 2] = [Kind::MariaDb, Kind::MySql];
+
+async fn findings(settings: &Settings) -> Vec<Finding> {
+    inspect(settings, None).await.expect("the inspection gets through").findings
 }
 
-fn database(options: MySqlConnectOptions) -> Database {
-    Database::MySql(MySqlPoolOptions::new().connect_lazy_with(options))
-}
-
-async fn findings(database: &Database, settings: &Settings) -> Vec<Finding> {
-    inspect(database, settings, None).await.expect("the inspection gets through").findings
-}
-
-/// The findings that are not good, as text.
-fn troubles(findings: &[Finding]) -> Vec<(String, &str)> {
+/// The findings that are not good, as text, and their remedies.
+fn troubles(findings: &[Finding]) -> Vec<(String, String)> {
     let trouble = |finding: &Finding| match &finding.state {
         FindingState::Good { .. } => None,
-        FindingState::Warning { problem, remedy } => Some(("?", problem.clone(), remedy.clone())),
-        FindingState::Bad { problem, remedy } => Some(("✗", problem.clone(), remedy.clone())),
+        FindingState::Warning { problem, .. } => Some(format!("? {}: {problem}", finding.point)),
+        FindingState::Bad { problem, .. } => Some(format!("✗ {}: {problem}", finding.point)),
     };
-    findings
-        .iter()
-        .filter_map(|finding| {
-            let (mark, problem, _) = trouble(finding)?;
-            let remedy = match &finding.state {
-                FindingState::Good { .. } => "",
-                FindingState::Warning { remedy, .. } | FindingState::Bad { remedy, .. } => remedy,
-            };
-            Some((format!("{mark} {}: {problem}", finding.point), remedy))
-        })
-        .collect()
+    let remedy = |finding: &Finding| match &finding.state {
+        FindingState::Good { .. } => String::new(),
+        FindingState::Warning { remedy, .. } | FindingState::Bad { remedy, .. } => remedy.clone(),
+    };
+    findings.iter().filter_map(|finding| Some((trouble(finding)?, remedy(finding)))).collect()
 }
 
 fn assert_fine(findings: &[Finding], of: &str) {
@@ -174,296 +168,430 @@ fn statement(remedy: &str) -> Option<&str> {
     is_sql.then(|| remedy.split(" or, where it exists: ").next().unwrap_or(remedy))
 }
 
-async fn initialize(database: &Database, settings: &Settings) -> Plan {
-    let plan = plan(database, settings, true).await.expect("init finds a way");
-    apply(database, &plan).await.expect("init gets through");
+async fn initialize(settings: &Settings) -> Plan {
+    let plan = plan(settings, true).await.expect("init finds a way");
+    apply(settings, &plan).await.expect("init gets through");
     plan
+}
+
+/// Runs every case: what is found, what the remedies do, and what is left of it.
+async fn report(kind: Kind, cases: Vec<Case>) -> String {
+    let report = Mutex::new(String::new());
+    for case in cases {
+        with_database(kind, async |home| {
+            home.execute(&case.ddl).await;
+            let settings = home.settings(&case.settings);
+            initialize(&settings).await;
+            let found = findings(&settings).await;
+            let mut text = format!("\n## {}\n", case.name);
+            let mut by_hand = Vec::new();
+            for (trouble, remedy) in troubles(&found) {
+                text.push_str(&format!("{trouble}\n    {remedy}\n"));
+                match statement(&remedy) {
+                    Some(sql) => home.execute(sql).await,
+                    None => by_hand.push(trouble),
+                }
+            }
+            let left = findings(&settings).await;
+            let left: Vec<String> = troubles(&left).into_iter().map(|(trouble, _)| trouble).collect();
+            assert_eq!(left, by_hand, "{} on {kind:?}: what is left after the remedies", case.name);
+            let text = text
+                .replace(&home.name, "shop")
+                .replace("'root'@'localhost'", "ACCOUNT")
+                .replace("'root'@'%'", "ACCOUNT");
+            report.lock().expect("nobody panicked").push_str(&text);
+        })
+        .await;
+    }
+    report.into_inner().expect("nobody panicked")
 }
 
 #[tokio::test]
 async fn every_mistake_in_a_table_is_found_and_its_remedy_mends_it() {
-    for server in Server::all() {
-        let mut report = String::new();
-        for case in cases().into_iter().filter(|case| case.only_on.is_none_or(|name| name == server.name)) {
-            let home = server.database().await;
-            home.run(&case.ddl).await;
-            let (database, settings) = (database(home.options()), settings(&case.settings));
-            initialize(&database, &settings).await;
-            let found = findings(&database, &settings).await;
-            let troubles = troubles(&found);
-            report.push_str(&format!("\n## {}\n", case.name));
-            let mut by_hand = Vec::new();
-            for (trouble, remedy) in &troubles {
-                report.push_str(&format!("{trouble}\n    {remedy}\n"));
-                match statement(remedy) {
-                    Some(sql) => home.run(sql).await,
-                    None => by_hand.push(trouble.clone()),
-                }
-            }
-            let left = findings(&database, &settings).await;
-            let left: Vec<String> = self::troubles(&left).into_iter().map(|(trouble, _)| trouble).collect();
-            assert_eq!(left, by_hand, "{} on {}: what is left after the remedies", case.name, server.name);
-            report = report.replace(&home.name, "shop");
-            home.remove().await;
+    for (kind, name) in [(Kind::MariaDb, "mariadb"), (Kind::MySql, "mysql")] {
+        let cases = cases().into_iter().filter(|case| case.only_on.is_none_or(|only| only == name)).collect();
+        let report = report(kind, cases).await;
+        if !report.is_empty() {
+            insta::assert_snapshot!(format!("findings_{name}"), report);
         }
-        let account = server.options().get_username().to_owned();
-        let report = report
-            .replace(&format!("'{account}'@'localhost'"), "ACCOUNT")
-            .replace(&format!("'{account}'@'%'"), "ACCOUNT");
-        insta::assert_snapshot!(format!("findings_{}", server.name), report);
     }
 }
 
 #[tokio::test]
+async fn every_mistake_in_a_sqlite_table_is_found() {
+    let columns = "id integer PRIMARY KEY AUTOINCREMENT, biz_type text NOT NULL, biz_id text NOT NULL, status integer NOT NULL DEFAULT 0, \
+        payload text, retry_count integer NOT NULL DEFAULT 0, next_retry_time datetime, finished_at datetime, \
+        created_at datetime DEFAULT CURRENT_TIMESTAMP";
+    let index = "CREATE INDEX idx ON async_bill (status, next_retry_time)";
+    let table = |columns: &str| format!("CREATE TABLE async_bill ({columns}, UNIQUE (biz_type, biz_id)); {index}");
+    let cases = vec![
+        case("a table of the documentation is fine", table(columns)),
+        case("the table is missing", "CREATE TABLE async_bils (id int)"),
+        case(
+            "columns are missing",
+            format!(
+                "CREATE TABLE async_bill (id integer PRIMARY KEY, biz_type text, biz_no text, status int, next_retry_time text); {index}"
+            ),
+        ),
+        case(
+            "types are wrong",
+            table(
+                &columns
+                    .replace("integer PRIMARY KEY AUTOINCREMENT", "text PRIMARY KEY NOT NULL")
+                    .replace("next_retry_time datetime", "next_retry_time int"),
+            ),
+        ),
+        case("the index is missing", table(columns).replace(index, "")),
+        case("the index is partial", table(columns).replace(index, &format!("{index} WHERE status = 0"))),
+        case("store.where does not parse", table(columns)).with(json!({ "where": "deleted_at IS NUL" })),
+        case(
+            "a status is a stranger, and created_at in another zone",
+            format!(
+                "{}; INSERT INTO async_bill (biz_type, biz_id, status, created_at) VALUES ('a', 1, 9, datetime('now', '+8 hours'))",
+                table(columns)
+            ),
+        ),
+    ];
+    insta::assert_snapshot!("findings_sqlite", report(Kind::Sqlite, cases).await);
+}
+
+#[tokio::test]
 async fn init_makes_its_tables_once_and_then_has_nothing_to_do() {
-    for server in Server::all() {
-        let home = server.database().await;
-        home.run(&changed(&[])).await;
-        let (database, settings) = (database(home.options()), settings(&json!({})));
-        let before = findings(&database, &settings).await;
-        assert!(before.iter().filter(|finding| finding.is_bad()).count() >= 3, "{before:#?}");
-        let first = initialize(&database, &settings).await;
-        assert_eq!((first.statements.len(), first.message_id_form), (5, MessageIdForm::TypeAndKey));
-        assert_fine(&findings(&database, &settings).await, server.name);
-        let second = plan(&database, &settings, false).await.expect("init finds a way");
-        assert_eq!((second.statements.len(), second.message_id_form), (0, MessageIdForm::TypeAndKey));
-        home.remove().await;
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            home.execute(&changed(&[])).await;
+            let settings = home.settings(&json!({}));
+            let before = findings(&settings).await;
+            assert_eq!(before.iter().filter(|finding| finding.is_bad()).count(), 3, "{before:#?}");
+            let first = initialize(&settings).await;
+            assert_eq!((first.statements.len(), first.message_id_form), (5, MessageIdForm::TypeAndKey));
+            assert_fine(&findings(&settings).await, "after init");
+            let second = plan(&settings, false).await.expect("init finds a way");
+            assert_eq!((second.statements.len(), second.message_id_form), (0, MessageIdForm::TypeAndKey));
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn init_refuses_a_table_of_its_name_with_another_shape_and_does_nothing() {
-    for server in Server::all() {
-        let home = server.database().await;
-        home.run(&changed(&[])).await;
-        home.run("CREATE TABLE outbill_meta (name varchar(64) PRIMARY KEY, value text NOT NULL)").await;
-        let (database, settings) = (database(home.options()), settings(&json!({})));
-        let error = plan(&database, &settings, false).await.expect_err("the shape differs");
-        let InitError::Refused(reason) = error else { panic!("{error}") };
-        assert!(reason.contains("outbill_meta is there and is not Outbill's: its column value is text"), "{reason}");
-        let points: Vec<_> =
-            findings(&database, &settings).await.into_iter().filter(Finding::is_bad).map(|it| it.point).collect();
-        assert_eq!(points, ["table outbill_attempt", "table outbill_hold", "table outbill_meta"]);
-        home.remove().await;
+    for kind in [Kind::MariaDb, Kind::MySql, Kind::Sqlite] {
+        with_database(kind, async |home| {
+            let settings = home.settings(&json!({}));
+            for statement in
+                example(&settings).await.expect("the example is printed").iter().filter(|it| !it.contains("GRANT "))
+            {
+                home.execute(statement).await;
+            }
+            home.execute("CREATE TABLE outbill_meta (name varchar(64) PRIMARY KEY NOT NULL, value date NOT NULL)")
+                .await;
+            let error = plan(&settings, false).await.expect_err("the shape differs");
+            let InitError::Refused(reason) = error else { panic!("{error}") };
+            assert!(reason.contains("outbill_meta is there and is not Outbill's: its column "), "{reason}");
+            let points: Vec<_> =
+                findings(&settings).await.into_iter().filter(Finding::is_bad).map(|it| it.point).collect();
+            assert_eq!(points, ["table outbill_attempt", "table outbill_hold", "table outbill_meta"]);
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn init_wants_the_application_table_first_unless_the_example_makes_it() {
-    for server in Server::all() {
-        let home = server.database().await;
-        let (database, settings) = (database(home.options()), settings(&json!({})));
-        let error = plan(&database, &settings, false).await.expect_err("there is no table");
-        assert!(error.to_string().contains("table async_bill is missing or not visible"), "{error}");
-        let plan = plan(&database, &settings, true).await.expect("the example makes it");
-        assert_eq!(plan.message_id_form, MessageIdForm::TypeAndKey);
-        home.remove().await;
+    for kind in [Kind::MariaDb, Kind::MySql, Kind::Sqlite] {
+        with_database(kind, async |home| {
+            let settings = home.settings(&json!({}));
+            let error = plan(&settings, false).await.expect_err("there is no table");
+            assert!(error.to_string().contains("table async_bill is missing or not visible"), "{error}");
+            let plan = initialize(&settings).await;
+            assert_eq!(plan.message_id_form, MessageIdForm::TypeAndKey);
+            for statement in
+                example(&settings).await.expect("the example is printed").iter().filter(|it| !it.contains("GRANT "))
+            {
+                home.execute(statement).await;
+            }
+            assert_fine(&findings(&settings).await, "the example and the own tables");
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn own_tables_can_live_in_a_schema_of_their_own() {
-    for server in Server::all() {
-        let home = server.database().await;
-        let own = unique("outbill_own");
-        home.run(&changed(&[])).await;
-        let (database, settings) =
-            (database(home.options()), settings(&json!({ "own_schema": own, "own_prefix": "ob-" })));
-        let first = initialize(&database, &settings).await;
-        assert_eq!(first.statements[0], format!("CREATE DATABASE `{own}` DEFAULT CHARACTER SET utf8mb4"));
-        assert_fine(&findings(&database, &settings).await, server.name);
-        assert!(plan(&database, &settings, false).await.expect("init finds a way").statements.is_empty());
-        home.run(&format!("SELECT 1 FROM `{own}`.`ob-attempt`; DROP DATABASE `{own}`")).await;
-        home.remove().await;
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            let own = format!("{}_own", home.name);
+            home.execute(&changed(&[])).await;
+            let settings = home.settings(&json!({ "own_schema": own, "own_prefix": "ob-" }));
+            let first = initialize(&settings).await;
+            assert_eq!(first.statements[0], format!("CREATE DATABASE `{own}` DEFAULT CHARACTER SET utf8mb4"));
+            assert_fine(&findings(&settings).await, "with a schema of their own");
+            assert!(plan(&settings, false).await.expect("init finds a way").statements.is_empty());
+            home.execute(&format!("SELECT 1 FROM `{own}`.`ob-attempt`; DROP DATABASE `{own}`")).await;
+        })
+        .await;
     }
+    with_database(Kind::Sqlite, async |home| {
+        let error = plan(&home.settings(&json!({ "own_schema": "x" })), true).await.expect_err("SQLite has no schemas");
+        assert!(matches!(error, InitError::Refused(_)), "{error}");
+    })
+    .await;
 }
 
 #[tokio::test]
 async fn the_form_of_message_ids_is_fixed_by_the_first_init() {
-    for server in Server::all() {
-        let home = server.database().await;
-        home.run(&table(COLUMNS, &format!("PRIMARY KEY (id), {INDEX}"))).await;
-        let (database, settings) = (database(home.options()), settings(&json!({})));
-        let first = initialize(&database, &settings).await;
-        let form = MessageIdForm::TableAndId("async_bill".into());
-        assert_eq!(
-            (&first.message_id_form, first.message_id_reason.as_str()),
-            (&form, "no unique index on exactly biz_type and biz_id")
-        );
-        home.run("ALTER TABLE async_bill ADD UNIQUE KEY uk_biz (biz_type, biz_id)").await;
-        let later = inspect(&database, &settings, None).await.expect("the inspection gets through");
-        assert_eq!(later.message_id_form.as_ref(), Some(&form));
-        assert_fine(&later.findings, server.name);
-        assert!(plan(&database, &settings, false).await.expect("init finds a way").statements.is_empty());
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            home.execute(&table(COLUMNS, &format!("PRIMARY KEY (id), {INDEX}"))).await;
+            let settings = home.settings(&json!({}));
+            let first = initialize(&settings).await;
+            let form = MessageIdForm::TableAndId("async_bill".into());
+            let reason = "no unique index on exactly biz_type and biz_id";
+            assert_eq!((&first.message_id_form, first.message_id_reason.as_str()), (&form, reason));
+            home.execute("ALTER TABLE async_bill ADD UNIQUE KEY uk_biz (biz_type, biz_id)").await;
+            let later = inspect(&settings, None).await.expect("the inspection gets through");
+            assert_eq!(later.message_id_form.as_ref(), Some(&form));
+            assert_fine(&later.findings, "with an index that came later");
+            assert!(plan(&settings, false).await.expect("init finds a way").statements.is_empty());
 
-        home.run("UPDATE outbill_meta SET value = 'type_and_key' WHERE name = 'message_id_form'; DROP INDEX uk_biz ON async_bill").await;
-        let found = findings(&database, &settings).await;
-        let troubles = troubles(&found);
-        let [(trouble, remedy)] = troubles.as_slice() else { panic!("{troubles:#?}") };
-        assert!(trouble.starts_with("? message ids: they are made of type and key"), "{trouble}");
-        home.run(remedy).await;
-        assert_fine(&findings(&database, &settings).await, server.name);
-        home.remove().await;
+            home.execute("UPDATE outbill_meta SET value = 'type_and_key' WHERE name = 'message_id_form'").await;
+            home.execute("DROP INDEX uk_biz ON async_bill").await;
+            let found = findings(&settings).await;
+            let troubles = troubles(&found);
+            let [(trouble, remedy)] = troubles.as_slice() else { panic!("{troubles:#?}") };
+            assert!(trouble.starts_with("? message ids: they are made of type and key"), "{trouble}");
+            home.execute(remedy).await;
+            assert_fine(&findings(&settings).await, "with the index again");
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn a_schema_version_of_another_release_stops_run_and_init() {
-    for server in Server::all() {
-        let home = server.database().await;
-        home.run(&changed(&[])).await;
-        let (database, settings) = (database(home.options()), settings(&json!({})));
-        initialize(&database, &settings).await;
-        home.run("UPDATE outbill_meta SET value = '2' WHERE name = 'schema_version'").await;
-        let found = findings(&database, &settings).await;
-        let troubles = troubles(&found);
-        assert_eq!(troubles.len(), 1, "{troubles:#?}");
-        assert!(troubles[0].0.contains("its schema version is 2; this release knows 1"), "{troubles:#?}");
-        assert!(plan(&database, &settings, false).await.is_err());
-        home.remove().await;
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            home.execute(&changed(&[])).await;
+            let settings = home.settings(&json!({}));
+            initialize(&settings).await;
+            home.execute("UPDATE outbill_meta SET value = '2' WHERE name = 'schema_version'").await;
+            let found = findings(&settings).await;
+            let troubles = troubles(&found);
+            assert_eq!(troubles.len(), 1, "{troubles:#?}");
+            assert!(troubles[0].0.contains("its schema version is 2; this release knows 1"), "{troubles:#?}");
+            assert!(plan(&settings, false).await.is_err());
+        })
+        .await;
     }
 }
 
 #[tokio::test]
 async fn the_example_is_the_table_of_the_documentation() {
-    for server in Server::all() {
-        let (written, printed) = (server.database().await, server.database().await);
-        written.run(&format!("{} ENGINE=InnoDB", changed(&[]))).await;
-        let statements =
-            example(&database(printed.options()), &settings(&json!({}))).await.expect("the example is printed");
-        printed.run(&statements[0]).await;
-        assert_eq!(shown(&written).await, shown(&printed).await, "{}", server.name);
-        written.remove().await;
-        printed.remove().await;
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            let shown = async || {
+                let link = &mut home.connect().await;
+                let (_, ddl): (String, String) =
+                    sqlx::query_as("SHOW CREATE TABLE async_bill").fetch_one(link).await.expect("it is there");
+                ddl
+            };
+            let printed = example(&home.settings(&json!({}))).await.expect("the example is printed");
+            home.execute(&printed[0]).await;
+            let made = shown().await;
+            home.execute("DROP TABLE async_bill").await;
+            home.execute(&format!("{} ENGINE=InnoDB DEFAULT CHARACTER SET utf8mb4", changed(&[]))).await;
+            assert_eq!(made, shown().await);
+        })
+        .await;
     }
 }
 
-async fn shown(home: &TestDatabase) -> String {
-    let (_, ddl): (String, String) = sqlx::query_as("SHOW CREATE TABLE async_bill")
-        .fetch_one(&mut home.connect().await)
+const PASSWORD: &str = "p@ss:w/rd?#%25 é";
+
+/// Settings with an account that has the printed GRANTs and nothing else, and that account as GRANT takes it.
+async fn least(home: &Database, changes: &Value) -> (Settings, String) {
+    let user = format!("ob{}", &home.name["outbill_test".len()..]);
+    let account = format!("'{user}'@'%'");
+    home.execute(&format!("CREATE USER {account} IDENTIFIED BY '{PASSWORD}'")).await;
+    for grant in example(&home.settings(changes))
         .await
-        .expect("the table is there");
-    ddl
+        .expect("the GRANTs are printed")
+        .iter()
+        .filter(|it| it.contains("GRANT "))
+    {
+        home.execute(&grant.replace("'outbill'@'%'", &account)).await;
+    }
+    (as_user(home, changes, &user), account)
 }
 
-/// An account that has the printed GRANTs and nothing else.
-async fn least_account(home: &TestDatabase, settings: &Settings) -> (String, Database) {
-    let account = format!("'{}'@'%'", unique("ob").chars().rev().take(30).collect::<String>());
-    let user = account.split('\'').nth(1).expect("the account has a name").to_owned();
-    home.run(&format!("CREATE USER {account} IDENTIFIED BY 'p@ss:w/rd'")).await;
-    let printed = example(&database(home.options()), settings).await.expect("the GRANTs are printed");
-    for grant in printed.iter().filter(|statement| statement.contains("GRANT ")) {
-        home.run(&grant.replace("'outbill'@'%'", &account)).await;
-    }
-    (account, database(home.options().username(&user).password("p@ss:w/rd")))
+fn as_user(home: &Database, changes: &Value, user: &str) -> Settings {
+    let mut settings = home.settings(changes);
+    settings.user = Some(user.to_owned());
+    settings.password = Some(Secret::new(PASSWORD));
+    settings
 }
 
 #[tokio::test]
 async fn an_account_with_the_printed_grants_passes_the_inspection_and_each_of_them_is_needed() {
     let extra = ", deleted_at datetime, hdr json, why varchar(99), pub datetime";
-    for server in Server::all() {
-        let home = server.database().await;
-        let own = unique("outbill_own");
-        home.run(&table(&format!("{COLUMNS}{extra}"), &format!("{KEYS}, {INDEX}"))).await;
-        let settings = settings(&json!({ "own_schema": own, "where": "deleted_at IS NULL",
-            "columns": { "headers": "hdr", "reason": "why", "published_at": "pub" } }));
-        initialize(&database(home.options()), &settings).await;
-        let (account, least) = least_account(&home, &settings).await;
-        assert_fine(&findings(&least, &settings).await, server.name);
-
-        let table = format!("`{}`.`async_bill`", home.name);
-        let mut rights: Vec<(String, String)> = Vec::new();
-        for column in [
-            "id",
-            "biz_type",
-            "biz_id",
-            "status",
-            "payload",
-            "retry_count",
-            "next_retry_time",
-            "created_at",
-            "hdr",
-            "deleted_at",
-        ] {
-            rights.push((format!("SELECT (`{column}`)"), table.clone()));
-        }
-        for column in ["status", "retry_count", "next_retry_time", "finished_at", "why", "pub"] {
-            rights.push((format!("UPDATE (`{column}`)"), table.clone()));
-        }
-        for (right, own_table) in
-            [("INSERT", "attempt"), ("SELECT", "hold"), ("INSERT", "hold"), ("DELETE", "hold"), ("SELECT", "meta")]
-        {
-            rights.push((right.to_owned(), format!("`{own}`.`outbill_{own_table}`")));
-        }
-        for (right, table) in rights {
-            home.run(&format!("REVOKE {right} ON {table} FROM {account}")).await;
-            let found = findings(&least, &settings).await;
-            let troubles = troubles(&found);
-            assert!(found.iter().any(Finding::is_bad), "{right} on {table} was missing and nothing was found");
-            for (trouble, remedy) in &troubles {
-                let Some((_, grant)) = remedy.split_once("GRANT ") else {
-                    assert!(trouble.contains("not visible to"), "{trouble}: {remedy}");
-                    home.run(&format!("GRANT {right} ON {table} TO {account}")).await;
-                    continue;
-                };
-                let grant =
-                    grant.replace(" TO the account; or correct the name in store.where", &format!(" TO {account}"));
-                home.run(&format!("GRANT {grant}")).await;
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            let own = format!("{}_own", home.name);
+            home.execute(&table(&format!("{COLUMNS}{extra}"), &format!("{KEYS}, {INDEX}"))).await;
+            let changes = json!({ "own_schema": own, "where": "deleted_at IS NULL",
+                "columns": { "headers": "hdr", "reason": "why", "published_at": "pub" } });
+            initialize(&home.settings(&changes)).await;
+            let (settings, account) = least(&home, &changes).await;
+            assert_fine(&findings(&settings).await, "with the printed GRANTs");
+            for (right, table) in rights(&home.name, &own) {
+                home.execute(&format!("REVOKE {right} ON {table} FROM {account}")).await;
+                let found = findings(&settings).await;
+                assert!(found.iter().any(Finding::is_bad), "{right} on {table} was missing and nothing was found");
+                for (trouble, remedy) in troubles(&found) {
+                    let Some((_, grant)) = remedy.split_once("GRANT ") else {
+                        // Of an own table that is not to be seen nothing can be told.
+                        assert!(trouble.contains("not visible to"), "{trouble}: {remedy}");
+                        home.execute(&format!("GRANT {right} ON {table} TO {account}")).await;
+                        continue;
+                    };
+                    let grant =
+                        grant.replace(" TO the account; or correct the name in store.where", &format!(" TO {account}"));
+                    home.execute(&format!("GRANT {grant}")).await;
+                }
+                assert_fine(&findings(&settings).await, &format!("{right} on {table} given again"));
             }
-            assert_fine(&findings(&least, &settings).await, &format!("{right} on {table} given again"));
-        }
-        home.run(&format!("DROP USER {account}; DROP DATABASE `{own}`")).await;
-        home.remove().await;
+            home.execute(&format!("DROP USER {account}; DROP DATABASE `{own}`")).await;
+        })
+        .await;
     }
+}
+
+/// Every single right of the printed GRANTs, with its table.
+fn rights(application: &str, own: &str) -> Vec<(String, String)> {
+    let table = format!("`{application}`.`async_bill`");
+    let read = [
+        "id",
+        "biz_type",
+        "biz_id",
+        "status",
+        "payload",
+        "retry_count",
+        "next_retry_time",
+        "created_at",
+        "hdr",
+        "deleted_at",
+    ];
+    let written = ["status", "retry_count", "next_retry_time", "finished_at", "why", "pub"];
+    let of_own =
+        [("INSERT", "attempt"), ("SELECT", "hold"), ("INSERT", "hold"), ("DELETE", "hold"), ("SELECT", "meta")];
+    let read = read.map(|column| (format!("SELECT (`{column}`)"), table.clone()));
+    let written = written.map(|column| (format!("UPDATE (`{column}`)"), table.clone()));
+    let of_own = of_own.map(|(right, name)| (right.to_owned(), format!("`{own}`.`outbill_{name}`")));
+    read.into_iter().chain(written).chain(of_own).collect()
+}
+
+#[tokio::test]
+async fn fetch_settle_hold_and_release_work_with_only_the_printed_grants() {
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            let changes = json!({ "columns": { "reason": "why", "published_at": "pub", "version": "ver", "extra": { "region": "reg" } },
+                "where": "deleted_at IS NULL" });
+            let extra = ", deleted_at datetime, why varchar(99), pub datetime, ver int DEFAULT 1, reg char(2)";
+            home.execute(&table(&format!("{COLUMNS}{extra}"), &format!("{KEYS}, {INDEX}"))).await;
+            home.execute("INSERT INTO async_bill (biz_type, biz_id, payload) VALUES ('a', 1, '{}'), ('a', 2, '{}'), ('a', 3, '{}')").await;
+            initialize(&home.settings(&changes)).await;
+            let (settings, account) = least(&home, &changes).await;
+            let opened = open(&settings, "test").await.expect("the store opens");
+            let wanted: Filter = Arc::new(|_| true);
+            for (queue, wanted) in [(Queue::Due, None), (Queue::Due, Some(Arc::clone(&wanted))), (Queue::Fresh, Some(wanted))] {
+                let request = FetchRequest { queue, after: None, rows: 9, bytes: 9_999, max_payload: 9_999, wanted };
+                opened.store.fetch(&request).await.expect("fetch is allowed");
+            }
+            let request = FetchRequest { queue: Queue::Fresh, after: None, rows: 9, bytes: 9_999, max_payload: 9_999, wanted: None };
+            let page = opened.store.fetch(&request).await.expect("fetch is allowed");
+            let verdicts = [Verdict::Done, Verdict::Retry { delay: Duration::from_secs(1) }, Verdict::Failed { reason: "no".to_owned() }];
+            let settlements: Vec<Settlement> = page.rows.into_iter().zip(verdicts).map(|(row, verdict)| settlement(row, verdict)).collect();
+            assert_eq!(opened.store.settle(&settlements).await.expect("settle is allowed"), 3);
+            let hold = Hold { class: "x".to_owned(), reason: "y".to_owned() };
+            opened.store.hold("orders", &hold).await.expect("hold is allowed");
+            assert_eq!(opened.store.holds().await.expect("holds is allowed").len(), 1);
+            assert!(opened.ledger.release("orders").await.expect("release is allowed"));
+            opened.ledger.overview(&OverviewLimits::default()).await.expect("overview is allowed");
+            opened.ledger.find("1").await.expect("find is allowed").expect("the bill is there");
+            let ids = opened.ledger.retry(&Selection::Type("a".to_owned()), 10, false).await.expect("retry is allowed");
+            assert_eq!(ids.len(), 1);
+            home.execute(&format!("DROP USER {account}")).await;
+        })
+        .await;
+    }
+}
+
+fn settlement(row: Row, verdict: Verdict) -> Settlement {
+    let Row::Bill(bill) = row else { panic!("{row:?}") };
+    let attempt = Attempt {
+        bill_type: bill.bill_type,
+        message_id: "a:1".to_owned(),
+        number: 1,
+        outcome: "delivered",
+        class: None,
+        error: None,
+        sink: "rabbit".into(),
+        route: "orders".into(),
+        duration: Duration::from_millis(3),
+    };
+    Settlement { id: bill.id, seen: bill.seen, verdict, attempt: Some(attempt) }
 }
 
 #[tokio::test]
 async fn an_account_without_any_right_is_told_which_it_needs() {
-    for server in Server::all() {
-        let home = server.database().await;
-        home.run(&changed(&[])).await;
-        let settings = settings(&json!({ "table": format!("{}.async_bill", home.name) }));
-        initialize(&database(home.options()), &settings).await;
-        let user = unique("u").chars().rev().take(30).collect::<String>();
-        home.run(&format!("CREATE USER '{user}'@'%' IDENTIFIED BY 'x'")).await;
-        let nobody = database(server.options().username(&user).password("x"));
-        let found = findings(&nobody, &settings).await;
-        let troubles = troubles(&found);
-        let expected =
-            format!("✗ table {}.async_bill: not visible to '{user}'@'%': missing, or no privilege on it", home.name);
-        assert_eq!(troubles[0].0, expected);
-        let grant = troubles[0].1.split_once(" or, where it exists: ").expect("both remedies are given").1;
-        home.run(grant).await;
-        let after = findings(&nobody, &settings).await;
-        assert!(self::troubles(&after).iter().all(|(trouble, _)| trouble.contains("outbill_")), "{after:#?}");
-        home.run(&format!("DROP USER '{user}'@'%'")).await;
-        home.remove().await;
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            home.execute(&changed(&[])).await;
+            let table = format!("{}.async_bill", home.name);
+            let changes = json!({ "table": table, "url": home.url.replace(&home.name, "information_schema") });
+            initialize(&home.settings(&changes)).await;
+            let user = format!("no{}", &home.name["outbill_test".len()..]);
+            home.execute(&format!("CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'")).await;
+            let settings = as_user(&home, &changes, &user);
+            let found = findings(&settings).await;
+            let troubles = troubles(&found);
+            assert_eq!(
+                troubles[0].0,
+                format!("✗ table {table}: not visible to '{user}'@'%': missing, or no privilege on it")
+            );
+            let grant = troubles[0].1.split_once(" or, where it exists: ").expect("both remedies are given").1;
+            home.execute(grant).await;
+            let after = findings(&settings).await;
+            assert!(self::troubles(&after).iter().all(|(trouble, _)| trouble.contains("outbill_")), "{after:#?}");
+            home.execute(&format!("DROP USER '{user}'@'%'")).await;
+        })
+        .await;
     }
 }
 
+/// `init_connect` is for accounts without privileges, and does nothing for those of other names.
 #[tokio::test]
-async fn the_sessions_settings_are_seen_and_no_sql_mode_confuses_the_inspection() {
-    for server in Server::all() {
-        let home = server.database().await;
-        home.run(&changed(&[])).await;
-        let settings = settings(&json!({}));
-        initialize(&database(home.options()), &settings).await;
-        let read_only = "SET SESSION TRANSACTION READ ONLY";
-        for (set, expected) in [
-            ("SET SESSION sql_mode = 'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE'", None),
-            ("SET SESSION sql_mode = ''", None),
-            ("SET SESSION sql_mode = 'ANSI'", None),
-            ("SET SESSION binlog_format = 'STATEMENT'", Some("server binlog_format")),
-            (read_only, Some("server read-only")),
-        ] {
-            let options = MySqlPoolOptions::new().after_connect(move |link, _| {
-                Box::pin(async move { sqlx::raw_sql(set).execute(link).await.map(drop) })
-            });
-            let odd = Database::MySql(options.connect_lazy_with(home.options()));
-            let bad: Vec<String> =
-                findings(&odd, &settings).await.into_iter().filter(Finding::is_bad).map(|it| it.point).collect();
-            assert_eq!(bad.first().map(String::as_str), expected, "{set} on {}: {bad:?}", server.name);
-        }
-        home.remove().await;
+async fn no_sql_mode_confuses_the_inspection_and_a_read_only_session_is_seen() {
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            home.execute(&changed(&[])).await;
+            initialize(&home.settings(&json!({}))).await;
+            let read_only = if kind == Kind::MySql { "transaction_read_only" } else { "tx_read_only" };
+            for (variable, value, otherwise, expected) in [
+                ("sql_mode", "'ANSI_QUOTES,NO_BACKSLASH_ESCAPES,PIPES_AS_CONCAT,IGNORE_SPACE'", "@@sql_mode", None),
+                ("sql_mode", "''", "@@sql_mode", None),
+                (read_only, "1", "0", Some("server read-only")),
+            ] {
+                let (settings, account) = least(&home, &json!({})).await;
+                let user = settings.user.clone().unwrap_or_default();
+                let set = format!("SET SESSION {variable} = IF(USER() LIKE '{user}@%', {value}, {otherwise})");
+                home.execute(&format!("SET GLOBAL init_connect = '{}'", set.replace('\'', "''"))).await;
+                let bad: Vec<String> =
+                    findings(&settings).await.into_iter().filter(Finding::is_bad).map(|it| it.point).collect();
+                home.execute(&format!("SET GLOBAL init_connect = ''; DROP USER {account}")).await;
+                assert_eq!(bad.first().map(String::as_str), expected, "{variable} {value} on {kind:?}: {bad:?}");
+            }
+        })
+        .await;
     }
 }

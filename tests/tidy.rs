@@ -17,7 +17,7 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("secret.rs", &[]),
     ("units.rs", &[]),
     ("finding.rs", &[]),
-    ("lifecycle.rs", &[]),
+    ("lifecycle.rs", &["units"]),
     ("store/", &["bill", "policy", "decision", "clock", "secret", "units", "finding", "store"]),
     ("sink/", &["bill", "policy", "decision", "clock", "secret", "units", "finding", "sink"]),
     ("relay/", &["bill", "policy", "decision", "clock", "store", "sink", "relay"]),

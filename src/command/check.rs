@@ -13,7 +13,12 @@ use crate::{
     units::Span,
 };
 
-pub(super) async fn run(format: Format, file: &Path, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    format: Format,
+    file: &Path,
+    env: &Environment<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let config = config::load(file, env)?;
     let mut found: Vec<Finding> = config
         .warnings
@@ -21,7 +26,7 @@ pub(super) async fn run(format: Format, file: &Path, env: &Environment<'_>, outp
         .map(|warning| Finding::warning("configuration", warning.to_string(), "change it if it is not meant"))
         .collect();
     let mut is_unreachable = false;
-    match store::inspect(&config.store, Some(app::max_payload(&config))).await {
+    match store::schema::inspect(&config.store, Some(app::max_payload(&config))).await {
         Ok(inspection) => found.extend(inspection.findings),
         Err(error) => {
             is_unreachable = true;
@@ -33,16 +38,12 @@ pub(super) async fn run(format: Format, file: &Path, env: &Environment<'_>, outp
             .routes
             .iter()
             .filter(|route| route.sink == *line.name)
-            .map(|route| app::destination(route).outline())
+            .map(|route| route.destination.outline())
             .collect();
         found.extend(line.sink.check(&addresses).await);
     }
     found.extend(config.routes.iter().map(|route| horizon(&config, route)));
-    if format.json {
-        findings::print_json(&found, output)?;
-    } else {
-        findings::print(&found, output);
-    }
+    findings::print(&found, format.json, output);
     Ok(match (is_unreachable, found.iter().any(Finding::is_bad)) {
         (true, _) => Exit::Unreachable,
         (false, true) => Exit::Found,

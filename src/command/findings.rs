@@ -47,10 +47,10 @@ fn summary(findings: &[Finding]) -> String {
     match (count('✗'), count('!')) {
         (0, 0) => "all in order".to_owned(),
         (0, warnings) => format!("ready to run, with {}", counted(warnings, "warning")),
-        (problems, 0) => format!("{}: `outbill run` would not start", counted(problems, "problem")),
+        (problems, 0) => format!("{} to mend", counted(problems, "problem")),
         (problems, warnings) => {
             let problems = counted(problems, "problem");
-            format!("{problems} and {}: `outbill run` would not start", counted(warnings, "warning"))
+            format!("{problems} and {} to mend", counted(warnings, "warning"))
         }
     }
 }
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn each_point_has_its_mark_and_its_remedy() {
         let expected = "✓ store: MariaDB 10.11\n! time zone: 8 h off\n  → set store.time_zone\n✗ index: is missing\n  \
-                        → CREATE INDEX i\n      ON t (a);\n1 problem and 1 warning: `outbill run` would not start\n";
+                        → CREATE INDEX i\n      ON t (a);\n1 problem and 1 warning to mend\n";
         assert_eq!(printed(&findings(), false), expected);
         assert_eq!(printed(&[], false), "all in order\n");
     }

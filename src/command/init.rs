@@ -6,21 +6,29 @@ use crate::{
     cli::Init,
     command::{Exit, Failure, Output},
     config::{self, Environment},
-    store::{self, schema::InitError},
+    store::schema::{self, InitError},
 };
 
-pub(super) async fn run(options: Init, file: &Path, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let config = config::load(file, env)?;
+pub(super) async fn run(
+    options: Init,
+    file: &Path,
+    env: &Environment<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let settings = config::load(file, env)?.store;
     if options.example {
-        print(&store::example(&config.store).await.map_err(Failure::Unreachable)?, output);
-    } else if options.print {
-        print(&store::init_plan(&config.store).await?.statements, output);
-    } else {
-        let done = store::init_apply(&config.store).await?;
-        for statement in &done {
-            output.line(format!("{statement};"));
-        }
-        output.line(if done.is_empty() { "-- everything is there already" } else { "-- done" });
+        print(&schema::example(&settings).await.map_err(Failure::Unreachable)?, output);
+        return Ok(Exit::Fine);
+    }
+    let plan = schema::plan(&settings, false).await.map_err(|error| match error {
+        InitError::Refused(reason) => Failure::Usage(reason),
+        InitError::Failed(error) => Failure::Unreachable(error),
+    })?;
+    output.line(format!("-- message ids are made of {}: {}", plan.message_id_form, plan.message_id_reason));
+    print(&plan.statements, output);
+    if options.apply && !plan.statements.is_empty() {
+        schema::apply(&settings, &plan).await.map_err(Failure::Unreachable)?;
+        output.line("-- done");
     }
     Ok(Exit::Fine)
 }

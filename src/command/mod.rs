@@ -1,8 +1,16 @@
 //! The commands. A file for each; this one prints, and turns what came of a command into the exit code.
 
+mod check;
 mod config;
+mod demo;
 pub mod findings;
+mod init;
 pub mod output;
+mod preview;
+mod release;
+mod retry;
+mod run;
+mod status;
 
 use std::process::ExitCode;
 
@@ -28,6 +36,8 @@ pub enum Exit {
     Fine,
     /// 1: differences or problems were found.
     Found,
+    /// 69: a server could not be reached, which was said among the results.
+    Unreachable,
     /// 128 and the number of the signal that stopped it at once.
     Aborted(u8),
 }
@@ -84,6 +94,7 @@ pub async fn run(cli: Cli, env: &Environment<'_>, output: &mut Output) -> ExitCo
     let code = match &result {
         Ok(Exit::Fine) => 0,
         Ok(Exit::Found) => 1,
+        Ok(Exit::Unreachable) => UNREACHABLE,
         Ok(Exit::Aborted(code)) => *code,
         Err(Failure::Config(_) | Failure::Usage(_)) => USAGE,
         Err(Failure::Unreachable(_)) => UNREACHABLE,
@@ -108,6 +119,13 @@ async fn dispatch(cli: Cli, env: &Environment<'_>, output: &mut Output) -> Resul
     let file = crate::config::file(cli.config, env);
     match cli.command {
         Command::Config(command) => config::run(command, &file, env, output),
-        _ => Err(Failure::Usage("this command is not available in this version".to_owned())),
+        Command::Run => Box::pin(run::run(&file, env, output)).await,
+        Command::Init(options) => init::run(options, &file, env, output).await,
+        Command::Check(format) => check::run(format, &file, env, output).await,
+        Command::Status(format) => status::run(format, &file, env, output).await,
+        Command::Preview(options) => preview::run(options, &file, env, output).await,
+        Command::Retry(options) => retry::run(options, &file, env, output).await,
+        Command::Release(options) => release::run(options, &file, env, output).await,
+        Command::Demo(options) => demo::run(&options, output).await,
     }
 }

@@ -12,9 +12,14 @@ use crate::{
     store::{self, Found, Row},
 };
 
-pub(super) async fn run(options: Preview, file: &Path, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    options: Preview,
+    file: &Path,
+    env: &Environment<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let config = config::load(file, env)?;
-    let inspection = store::inspect(&config.store, None).await.map_err(Failure::Unreachable)?;
+    let inspection = store::schema::inspect(&config.store, None).await.map_err(Failure::Unreachable)?;
     let form = inspection.message_id_form.context("read how message ids are made: run `outbill init --apply` first")?;
     let ledger = store::open(&config.store, &config.instance).await?.ledger;
     let Some(Found { row, status }) = ledger.find(&options.id).await? else {
@@ -47,7 +52,8 @@ pub(super) async fn run(options: Preview, file: &Path, env: &Environment<'_>, ou
         output.line(format!("sink     {}", route.sink));
         output.line(message.shown(keys));
     }
-    let line = app::sinks(&config)?.into_iter().find(|line| *line.name == route.sink).context("find the route's sink")?;
+    let line =
+        app::sinks(&config)?.into_iter().find(|line| *line.name == route.sink).context("find the route's sink")?;
     match line.sink.admit(&message) {
         Ok(()) => Ok(Exit::Fine),
         Err(trouble) => {

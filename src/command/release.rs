@@ -9,7 +9,12 @@ use crate::{
     store::{self, OverviewLimits},
 };
 
-pub(super) async fn run(options: Release, file: &Path, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    options: Release,
+    file: &Path,
+    env: &Environment<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let config = config::load(file, env)?;
     let ledger = store::open(&config.store, &config.instance).await?.ledger;
     let routes = match options.route {

@@ -14,7 +14,12 @@ use crate::{
 /// Ids that are named one by one; more are only counted.
 const SHOWN: usize = 20;
 
-pub(super) async fn run(options: Retry, file: &Path, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    options: Retry,
+    file: &Path,
+    env: &Environment<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let config = config::load(file, env)?;
     let ledger = store::open(&config.store, &config.instance).await?.ledger;
     let asked = options.id.len();

@@ -34,7 +34,7 @@ pub(super) async fn run(file: &Path, env: &Environment<'_>, output: &mut Output)
     let (inspection, opened) = match start(&config, &mut signals).await? {
         Start::Ready(inspection, opened) => (inspection, opened),
         Start::Bad(bad) => {
-            findings::print(&bad, output);
+            findings::print(&bad, false, output);
             error!("the store cannot be worked with: {} points have to be mended first", bad.len());
             return Ok(Exit::Found);
         }
@@ -87,7 +87,7 @@ async fn start(config: &Config, signals: &mut Signals) -> Result<Start, Failure>
 }
 
 async fn attempt(config: &Config) -> anyhow::Result<Start> {
-    let inspection = store::inspect(&config.store, Some(app::max_payload(config))).await?;
+    let inspection = store::schema::inspect(&config.store, Some(app::max_payload(config))).await?;
     let bad: Vec<Finding> = inspection.findings.iter().filter(|finding| finding.is_bad()).cloned().collect();
     if !bad.is_empty() {
         return Ok(Start::Bad(bad));

@@ -11,7 +11,12 @@ use crate::{
     store::{self, Count, Overview, OverviewLimits},
 };
 
-pub(super) async fn run(format: Format, file: &Path, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
+pub(super) async fn run(
+    format: Format,
+    file: &Path,
+    env: &Environment<'_>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let config = config::load(file, env)?;
     let ledger = store::open(&config.store, &config.instance).await?.ledger;
     let overview = ledger.overview(&OverviewLimits::default()).await?;
@@ -78,10 +83,9 @@ fn json_of(overview: &Overview) -> Value {
         None => Value::Null,
     };
     let types = |types: Option<&Vec<(String, Count)>>| match types {
-        Some(types) => types
-            .iter()
-            .map(|(bill_type, value)| json!({ "type": bill_type, "count": count(Some(*value)) }))
-            .collect(),
+        Some(types) => {
+            types.iter().map(|(bill_type, value)| json!({ "type": bill_type, "count": count(Some(*value)) })).collect()
+        }
         None => Value::Null,
     };
     let holds: Vec<Value> = overview

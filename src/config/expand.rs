@@ -15,7 +15,7 @@ pub(super) fn expand(node: &mut Node, env: &Environment<'_>, problems: &mut Vec<
                 node.expanded = how;
             }
             Err(messages) => {
-                node.expanded = Expanded::Failed;
+                node.broken = true;
                 problems.extend(messages.into_iter().map(|message| Problem::at(&node.place, message)));
             }
         },

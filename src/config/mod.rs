@@ -23,7 +23,7 @@ use std::{
 use serde::de::DeserializeOwned;
 
 use crate::{store, units::Span};
-use tree::{Node, Value};
+use tree::Node;
 
 pub use file::{DoneOn, LogFormat, LogSettings, SinkSettings};
 pub use problem::{Problem, Problems};
@@ -143,20 +143,11 @@ fn resolve(
     })
 }
 
-/// A part as its type; `None` where the walker has already said what is wrong with it.
+/// A part as its type, without what is broken in it; `None` where the walker has already said what is wrong with it.
 fn read_part<T: DeserializeOwned>(node: Option<&Node>) -> Option<(&Node, T)> {
-    let node = node.filter(|node| is_expanded(node))?;
+    let node = node.filter(|node| !node.broken)?;
     // The error is dropped on purpose: it repeats what the walker said, and would show the value.
     serde_json::from_value(node.to_json()).ok().map(|part| (node, part))
-}
-
-/// Whether every variable below was set: what is left of the others would only cause further messages.
-fn is_expanded(node: &Node) -> bool {
-    match &node.value {
-        Value::List(items) => items.iter().all(is_expanded),
-        Value::Map(entries) => entries.iter().all(|entry| is_expanded(&entry.node)),
-        _ => node.expanded != tree::Expanded::Failed,
-    }
 }
 
 /// Host name and process id: unique enough to find the process, and new after a restart.

@@ -111,12 +111,8 @@ fn text(node: Option<&Node>) -> Option<&str> {
 fn read(node: &Node, around: &Surroundings<'_>, problems: &mut Vec<Problem>) -> Option<RouteSettings> {
     let (_, options) = read_part::<RouteOptions>(Some(node))?;
     let at = |key: &str| &node.nearest(&[key]).place;
-    for (key, said, advice) in [
-        ("match", options.include.is_some(), ""),
-        ("sink", options.sink.is_some(), ""),
-        ("done_on", options.done_on.is_some(), ", here or in `defaults`: publish"),
-    ] {
-        if !said {
+    for (key, advice) in [("match", ""), ("sink", ""), ("done_on", ", here or in `defaults`: publish")] {
+        if node.get(key).is_none() {
             problems.push(Problem::at(&node.place, format!("the key `{key}` is missing{advice}")));
         }
     }
@@ -129,7 +125,7 @@ fn read(node: &Node, around: &Surroundings<'_>, problems: &mut Vec<Problem>) -> 
     if retry.base.is_zero() {
         problems.push(Problem::at(&node.nearest(&["retry", "base"]).place, "must be longer than 0"));
     }
-    if retry.base > retry.cap {
+    if retry.base > retry.cap && node.nearest(&["retry"]).is_sound() {
         problems.push(Problem::at(&node.nearest(&["retry", "cap"]).place, "is shorter than `base`"));
     }
     if options.content_type.as_deref().is_some_and(|content_type| !is_content_type(content_type)) {
@@ -201,6 +197,9 @@ fn template(
     problems: &mut Vec<Problem>,
 ) -> Option<Template> {
     let Some(text) = options.to.get(key.name).map(String::as_str).or(key.default) else {
+        if !to.nearest(&[key.name]).is_sound() {
+            return None;
+        }
         problems.push(Problem::at(&to.place, format!("the key `to.{}` is missing", key.name)));
         return None;
     };
@@ -211,7 +210,7 @@ fn template(
 /// `None` for a kind that does not exist, which is reported where the sink stands.
 fn address_keys(kind: &str) -> Option<&'static [AddressKey]> {
     match kind {
-        "rabbitmq" => Some(sink::rabbitmq::ADDRESS_KEYS),
+        "rabbitmq" => Some(&sink::rabbitmq::ADDRESS_KEYS),
         "file" => Some(sink::file::ADDRESS_KEYS),
         _ => None,
     }

@@ -21,6 +21,10 @@ pub(super) struct Node {
     pub value: Value,
     /// Whether (a part of) the text came from the environment: it is then never shown.
     pub expanded: Expanded,
+    /// Whether the text stood between quotes (or in a block): then nothing in it can have been taken for a key.
+    pub quoted: bool,
+    /// Whether a mistake in the value itself has been reported. It is then left out, so that the rest can be looked at.
+    pub broken: bool,
 }
 
 #[derive(Clone)]
@@ -48,8 +52,6 @@ pub(super) enum Expanded {
     Partly,
     /// The text was one `${NAME}` and nothing else: it may stand for a number or a boolean.
     Whole,
-    /// The text could not be expanded. That has been reported; nothing more can be said about it.
-    Failed,
 }
 
 /// Where a value stands, in the file and in the tree.
@@ -89,12 +91,19 @@ impl Place {
             match &place.step {
                 Step::Root => {}
                 Step::Index(index) => path.push_str(&index_form(*index)),
-                Step::Key(key) if path.is_empty() => path.push_str(&shorten(key)),
-                Step::Key(key) => path.extend([".", &shorten(key)]),
+                Step::Key(key) if path.is_empty() => path.push_str(&key_shown(key)),
+                Step::Key(key) => path.extend([".", &key_shown(key)]),
             }
         }
         path
     }
+}
+
+/// A key as a path shows it: between quotes where it would not read as one word.
+fn key_shown(key: &str) -> String {
+    let is_word =
+        key.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-')) && !key.is_empty();
+    if is_word { shorten(key) } else { format!("{:?}", shorten(key)) }
 }
 
 /// At most 64 characters of a text, without control characters.
@@ -108,13 +117,17 @@ pub(super) fn shorten(text: &str) -> String {
 }
 
 impl Node {
+    fn new(place: Rc<Place>, value: Value, quoted: bool) -> Self {
+        Self { place, value, expanded: Expanded::No, quoted, broken: false }
+    }
+
     /// What kind of value this is, in the reader's words.
     pub(super) fn kind(&self) -> &'static str {
         match self.value {
             Value::Null => "nothing",
             Value::Bool(_) => "true or false",
             Value::Integer(_) => "a whole number",
-            Value::Float(_) => "a number",
+            Value::Float(_) => "a decimal number",
             Value::Text(_) => "a text",
             Value::List(_) => "a list",
             Value::Map(_) => "a mapping",
@@ -149,6 +162,17 @@ impl Node {
         }
     }
 
+    /// Whether no mistake has been reported in the value or below it.
+    pub(super) fn is_sound(&self) -> bool {
+        !self.broken
+            && match &self.value {
+                Value::List(items) => items.iter().all(Self::is_sound),
+                Value::Map(entries) => entries.iter().all(|entry| entry.node.is_sound()),
+                _ => true,
+            }
+    }
+
+    /// The value without its broken parts.
     pub(super) fn to_json(&self) -> serde_json::Value {
         use serde_json::Value as Json;
         match &self.value {
@@ -157,8 +181,11 @@ impl Node {
             Value::Integer(value) => Json::from(*value),
             Value::Float(value) => Json::from(*value),
             Value::Text(text) => Json::from(text.as_str()),
-            Value::List(items) => items.iter().map(Self::to_json).collect(),
-            Value::Map(entries) => entries.iter().map(|entry| (entry.key.clone(), entry.node.to_json())).collect(),
+            Value::List(items) => items.iter().filter(|item| !item.broken).map(Self::to_json).collect(),
+            Value::Map(entries) => {
+                let sound = entries.iter().filter(|entry| !entry.node.broken);
+                sound.map(|entry| (entry.key.clone(), entry.node.to_json())).collect()
+            }
         }
     }
 
@@ -287,7 +314,7 @@ impl Builder {
             FrameKind::List(items) => Value::List(items),
             FrameKind::Map { entries, .. } => Value::Map(entries),
         };
-        self.insert(Node { place: frame.place, value, expanded: Expanded::No }, frame.anchor)
+        self.insert(Node::new(frame.place, value, false), frame.anchor)
     }
 
     fn scalar(&mut self, text: &str, style: ScalarStyle, anchor: usize, span: Span) -> Result<(), Problem> {
@@ -296,8 +323,9 @@ impl Builder {
             self.key(text, span);
             return Ok(());
         }
-        let value = if style == ScalarStyle::Plain { resolve(text) } else { Value::Text(text.to_owned()) };
-        self.insert(Node { place: self.place(span), value, expanded: Expanded::No }, anchor)
+        let is_plain = style == ScalarStyle::Plain;
+        let value = if is_plain { resolve(text) } else { Value::Text(text.to_owned()) };
+        self.insert(Node::new(self.place(span), value, !is_plain), anchor)
     }
 
     fn key(&mut self, text: &str, span: Span) {

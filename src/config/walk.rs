@@ -2,28 +2,32 @@
 //! key that was meant, and never shows a secret. It knows exactly the words that [`schema`](super::schema) makes; a test
 //! holds that.
 
+use std::rc::Rc;
+
 use serde_json::Value as Json;
 
 use crate::{
     config::{
         problem::Problem,
-        tree::{Entry, Expanded, Node, Value, resolve},
+        tree::{Entry, Expanded, Node, Place, Value, resolve},
         unavailable,
     },
     units::{SIZE_PATTERN, SPAN_PATTERN, Size, Span},
 };
 
-/// Reports whatever in `node` does not fit `schema`. A number that came whole from the environment becomes one where the
-/// schema wants it, and a mapping that was left empty becomes an empty mapping.
+const NEEDS_ONE: &str = "needs at least one entry";
+
+/// Reports whatever in `node` does not fit `schema`, and marks it broken. A number that came whole from the environment
+/// becomes one where the schema wants it, and a mapping that was left empty becomes an empty mapping.
 pub(super) fn check(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
-    if node.expanded == Expanded::Failed {
+    if node.broken {
         return;
     }
     if matches!(node.value, Value::Null) {
         if kind(schema) == "object" {
             node.value = Value::Map(Vec::new());
         } else {
-            problems.push(Problem::at(&node.place, "has no value; give it one or leave the key out"));
+            report(node, "has no value", problems);
             return;
         }
     }
@@ -36,6 +40,11 @@ pub(super) fn check(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>)
     } else {
         check_kind(node, schema, problems);
     }
+}
+
+fn report(node: &mut Node, message: impl Into<String>, problems: &mut Vec<Problem>) {
+    problems.push(Problem::at(&node.place, message));
+    node.broken = true;
 }
 
 fn check_kind(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
@@ -60,7 +69,7 @@ fn check_kind(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
             check_range(node, value, schema, problems);
         }
         ("boolean", Value::Bool(_)) => {}
-        _ => problems.push(Problem::at(&node.place, mismatch(node, schema))),
+        _ => report(node, mismatch(node, schema), problems),
     }
 }
 
@@ -71,11 +80,8 @@ fn adopt(node: &mut Node, kind: &str) {
         return;
     }
     let value = resolve(text.trim());
-    match (kind, &value) {
-        ("integer" | "number", Value::Integer(_)) | ("number", Value::Float(_)) | ("boolean", Value::Bool(_)) => {
-            node.value = value;
-        }
-        _ => {}
+    if kind != "string" && is_of_kind(&value, kind) {
+        node.value = value;
     }
 }
 
@@ -88,11 +94,14 @@ fn mismatch(node: &Node, schema: &Json) -> String {
         (None, Value::Integer(_) | Value::Float(_) | Value::Bool(_)) if kind(schema) == "string" => {
             format!("must be a text, not {}; put it in quotes", node.kind())
         }
+        (None, Value::Text(text)) if is_of_kind(&resolve(text), kind(schema)) => {
+            format!("must be {} without quotes", words(schema))
+        }
         _ => format!("must be {}, not {}", words(schema), node.kind()),
     }
 }
 
-fn check_range(node: &Node, value: f64, schema: &Json, problems: &mut Vec<Problem>) {
+fn check_range(node: &mut Node, value: f64, schema: &Json, problems: &mut Vec<Problem>) {
     let minimum = schema.get("minimum").and_then(Json::as_f64);
     let maximum = schema.get("maximum").and_then(Json::as_f64);
     if minimum.is_some_and(|minimum| value < minimum) || maximum.is_some_and(|maximum| value > maximum) {
@@ -102,21 +111,22 @@ fn check_range(node: &Node, value: f64, schema: &Json, problems: &mut Vec<Proble
             (None, Some(maximum)) => format!("must be at most {maximum}"),
             (None, None) => return,
         };
-        problems.push(Problem::at(&node.place, message));
+        report(node, message, problems);
     }
 }
 
-fn check_form(node: &Node, schema: &Json, problems: &mut Vec<Problem>) {
+fn check_form(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
     let (Value::Text(text), Some(parse)) = (&node.value, form(schema)) else { return };
     if let Err(advice) = parse(text) {
-        problems.push(Problem::at(&node.place, format!("{} is {advice}", node.shown())));
+        report(node, format!("{} is {advice}", node.shown()), problems);
     }
 }
 
 fn check_list(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
     let Value::List(items) = &mut node.value else { return };
     if items.is_empty() && schema.get("minItems").is_some() {
-        problems.push(Problem::at(&node.place, "needs at least one entry"));
+        report(node, NEEDS_ONE, problems);
+        return;
     }
     let Some(item_schema) = schema.get("items") else { return };
     for item in items {
@@ -125,114 +135,116 @@ fn check_list(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
 }
 
 fn check_map(node: &mut Node, schema: &Json, problems: &mut Vec<Problem>) {
+    let place = Rc::clone(&node.place);
     let Value::Map(entries) = &mut node.value else { return };
     if entries.is_empty() && schema.get("minProperties").is_some() {
-        problems.push(Problem::at(&node.place, "needs at least one entry"));
+        report(node, NEEDS_ONE, problems);
+        return;
     }
     for name in schema.get("required").and_then(Json::as_array).into_iter().flatten().filter_map(Json::as_str) {
         if !entries.iter().any(|entry| entry.key == name) {
-            problems.push(Problem::at(&node.place, format!("the key `{name}` is missing")));
+            problems.push(Problem::at(&place, format!("the key `{name}` is missing")));
         }
     }
     let properties = schema.get("properties").and_then(Json::as_object);
-    let property = |key: &str| properties.and_then(|properties| properties.get(key));
     let others = schema.get("additionalProperties").filter(|others| others.is_object());
-    let secret_lines: Vec<usize> =
-        entries.iter().filter(|e| property(&e.key).is_some_and(is_secret)).map(|e| e.node.place.line).collect();
-    let kind_of_path = node.place.kind_of_path();
+    let mut secret_line = None;
     for entry in entries {
-        if let Some(schema) = property(&entry.key).or(others) {
+        if let Some(schema) = properties.and_then(|properties| properties.get(&entry.key)).or(others) {
+            if is_secret(schema) && !entry.node.quoted {
+                secret_line = Some(entry.node.place.line);
+            }
             check(&mut entry.node, schema, problems);
-        } else if secret_lines.contains(&entry.place.line) && !unavailable::key(&kind_of_path, &entry.key) {
-            problems.push(Problem {
-                path: node.place.path(),
-                ..Problem::at(
-                    &entry.place,
-                    "no such key (not shown: it may be a piece of the secret beside it, \
-                     which needs quotes if it holds a comma)",
-                )
-            });
-        } else {
-            let known = properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str).collect();
-            problems.push(unknown_key(entry, &kind_of_path, known));
+            continue;
         }
+        entry.node.broken = true;
+        let known = properties.into_iter().flat_map(|properties| properties.keys()).map(String::as_str).collect();
+        let is_beside_secret = secret_line == Some(entry.place.line);
+        problems.push(unknown_key(entry, &place, is_beside_secret, known));
     }
 }
 
-fn unknown_key(entry: &Entry, kind_of_path: &str, known: Vec<&str>) -> Problem {
-    if unavailable::key(kind_of_path, &entry.key) {
+/// Behind an unquoted secret on the same line, what looks like a key may be the piece of it that follows a comma.
+fn unknown_key(entry: &Entry, parent: &Place, is_beside_secret: bool, known: Vec<&str>) -> Problem {
+    if unavailable::key(&parent.kind_of_path(), &entry.key) {
         return Problem::at(&entry.place, "is not available in this version");
     }
-    Problem::at(&entry.place, format!("no such key; {}", alternatives(&entry.key, known)))
+    let alternatives = alternatives(&entry.key, known);
+    if is_beside_secret {
+        let why = "not shown, it may be a piece of the secret before it: a text with a comma needs quotes";
+        let message = format!("no such key ({why}); {alternatives}");
+        return Problem { path: parent.path(), ..Problem::at(&entry.place, message) };
+    }
+    Problem::at(&entry.place, format!("no such key; {alternatives}"))
 }
 
 fn check_tagged(node: &mut Node, variants: &[(&str, &Json)], problems: &mut Vec<Problem>) {
-    let names: Vec<&str> = variants.iter().map(|(name, _)| *name).collect();
-    let tag = match (&node.value, node.get("type")) {
-        (Value::Map(_), Some(tag)) => tag,
-        (Value::Map(_), None) => {
-            let message = format!("the key `type` is missing; known are: {}", names.join(", "));
-            problems.push(Problem::at(&node.place, message));
-            return;
-        }
-        _ => {
-            problems.push(Problem::at(&node.place, format!("must be a mapping, not {}", node.kind())));
-            return;
-        }
-    };
-    let Value::Text(text) = &tag.value else {
-        problems.push(Problem::at(&tag.place, format!("must be a text; known are: {}", names.join(", "))));
+    let known = || variants.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    let Value::Map(entries) = &mut node.value else {
+        report(node, format!("must be a mapping, not {}", node.kind()), problems);
         return;
     };
-    match variants.iter().find(|(name, _)| name == text) {
-        Some((_, schema)) => check_kind(node, schema, problems),
-        None if tag.expanded == Expanded::Failed => {}
-        None => problems.push(wrong_choice(tag, text, names)),
+    let Some(tag) = entries.iter_mut().find(|entry| entry.key == "type").map(|entry| &mut entry.node) else {
+        report(node, format!("the key `type` is missing; {}", all_of(known())), problems);
+        return;
+    };
+    let variant = match &tag.value {
+        Value::Text(text) => variants.iter().find(|(name, _)| name == text),
+        _ => None,
+    };
+    if let Some((_, schema)) = variant {
+        check_kind(node, schema, problems);
+    } else {
+        check_choice(tag, &known(), problems);
+        // Without its kind nothing more can be said about it.
+        node.broken = true;
     }
 }
 
-fn check_choice(node: &Node, texts: &[&str], problems: &mut Vec<Problem>) {
-    match &node.value {
-        Value::Text(text) if texts.contains(&text.as_str()) => {}
-        Value::Text(text) => problems.push(wrong_choice(node, text, texts.to_vec())),
-        _ => problems.push(Problem::at(&node.place, format!("must be one of: {}", texts.join(", ")))),
-    }
-}
-
-fn wrong_choice(node: &Node, text: &str, known: Vec<&str>) -> Problem {
-    if unavailable::value(&node.place.kind_of_path(), text) {
-        return Problem::at(&node.place, format!("{} is not available in this version", node.shown()));
-    }
-    Problem::at(&node.place, format!("{} is no choice here; {}", node.shown(), alternatives(text, known)))
+fn check_choice(node: &mut Node, texts: &[&str], problems: &mut Vec<Problem>) {
+    let message = match &node.value {
+        _ if node.broken => return,
+        Value::Text(text) if texts.contains(&text.as_str()) => return,
+        Value::Text(text) if unavailable::value(&node.place.kind_of_path(), text) => {
+            format!("{} is not available in this version", node.shown())
+        }
+        Value::Text(text) => format!("{} is no choice here; {}", node.shown(), alternatives(text, texts.to_vec())),
+        _ => format!("must be a text; {}", all_of(texts.to_vec())),
+    };
+    report(node, message, problems);
 }
 
 fn check_any(node: &mut Node, branches: &[&Json], problems: &mut Vec<Problem>) {
-    let fitting = branches.iter().find(|branch| {
-        matches!(
-            (kind(branch), &node.value),
-            ("object", Value::Map(_))
-                | ("array", Value::List(_))
-                | ("string", Value::Text(_))
-                | ("integer" | "number", Value::Integer(_))
-                | ("number", Value::Float(_))
-                | ("boolean", Value::Bool(_))
-        )
-    });
-    if let Some(branch) = fitting {
+    if let Some(branch) = branches.iter().find(|branch| is_of_kind(&node.value, kind(branch))) {
         return check(node, branch, problems);
     }
     let words: Vec<&str> = branches.iter().map(|branch| words(branch)).collect();
-    problems.push(Problem::at(&node.place, format!("must be {}, not {}", words.join(" or "), node.kind())));
+    report(node, format!("must be {}, not {}", words.join(" or "), node.kind()), problems);
+}
+
+fn is_of_kind(value: &Value, kind: &str) -> bool {
+    matches!(
+        (kind, value),
+        ("object", Value::Map(_))
+            | ("array", Value::List(_))
+            | ("string", Value::Text(_))
+            | ("integer" | "number", Value::Integer(_))
+            | ("number", Value::Float(_))
+            | ("boolean", Value::Bool(_))
+    )
 }
 
 /// What could have been meant: the nearest of `known`, and all of them.
-pub(super) fn alternatives(given: &str, mut known: Vec<&str>) -> String {
-    known.sort_unstable();
-    let all = format!("known are: {}", known.join(", "));
+pub(super) fn alternatives(given: &str, known: Vec<&str>) -> String {
     match nearest(given, &known) {
-        Some(near) => format!("did you mean `{near}`? {all}"),
-        None => all,
+        Some(near) => format!("did you mean `{near}`? {}", all_of(known)),
+        None => all_of(known),
     }
+}
+
+fn all_of(mut known: Vec<&str>) -> String {
+    known.sort_unstable();
+    format!("known are: {}", known.join(", "))
 }
 
 fn nearest<'a>(given: &str, known: &[&'a str]) -> Option<&'a str> {

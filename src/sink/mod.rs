@@ -2,6 +2,8 @@
 
 pub mod file;
 pub mod message;
+mod outlet;
+mod pace;
 pub mod rabbitmq;
 pub mod template;
 

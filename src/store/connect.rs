@@ -96,7 +96,7 @@ fn mysql_url(url: &Secret) -> Result<MySqlConnectOptions, String> {
     {
         return Err(format!("store.url does not parse: {ENCODE}"));
     }
-    if let Some((option, _)) = query.split('&').filter_map(|pair| pair.split_once('=')).next() {
+    if let Some((option, _)) = query.split('&').find_map(|pair| pair.split_once('=')) {
         return Err(format!(
             "store.url takes no options (it has {option:?}); use the keys of `store`, such as store.tls"
         ));
@@ -156,19 +156,20 @@ fn with_tls(mut options: MySqlConnectOptions, settings: &Settings) -> MySqlConne
 /// The statements that set up a connection, once. Each server skips the other's part by its version comment.
 fn session(settings: &Settings) -> Result<Vec<String>, String> {
     let wait_s = LOCK_WAIT.as_secs();
-    let limit_ms = settings.statement_timeout.0.as_millis();
-    let limit_s = settings.statement_timeout.0.as_secs_f64();
-    let mut set = format!("SET autocommit = 1, lock_wait_timeout = {wait_s}, innodb_lock_wait_timeout = {wait_s}");
-    if let Some(zone) = &settings.time_zone {
-        let is_plain = zone.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-:/_".contains(&byte));
-        if !is_plain {
-            return Err("store.time_zone is an offset such as +08:00 or a name such as Europe/Berlin".to_owned());
+    let limit = settings.statement_timeout.0;
+    let zone = match &settings.time_zone {
+        None => String::new(),
+        Some(zone) if zone.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"+-:/_".contains(&byte)) => {
+            format!(", time_zone = '{zone}'")
         }
-        set.push_str(&format!(", time_zone = '{zone}'"));
-    }
-    set.push_str(&format!(
-        " /*M!100101 , max_statement_time = {limit_s:.3} */ /*!50708 , max_execution_time = {limit_ms} */"
-    ));
+        Some(_) => return Err("store.time_zone is an offset such as +08:00 or a name such as Europe/Berlin".to_owned()),
+    };
+    let set = format!(
+        "SET autocommit = 1, lock_wait_timeout = {wait_s}, innodb_lock_wait_timeout = {wait_s}{zone} \
+         /*M!100101 , max_statement_time = {:.3} */ /*!50708 , max_execution_time = {} */",
+        limit.as_secs_f64(),
+        limit.as_millis(),
+    );
     Ok(vec!["SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED".to_owned(), set])
 }
 

@@ -102,7 +102,7 @@ pub fn status_literal(value: &StatusValue) -> String {
         StatusValue::Number(number) => number.to_string(),
         // A backslash escapes or not, depending on the server's mode: digits cannot be misread.
         StatusValue::Text(text) if text.contains('\\') => {
-            let digits: String = text.bytes().map(|byte| format!("{byte:02x}")).collect();
+            let digits = text.bytes().fold(String::new(), |digits, byte| digits + &format!("{byte:02x}"));
             format!("_utf8mb4 x'{digits}'")
         }
         StatusValue::Text(text) => quote_name(text, '\''),

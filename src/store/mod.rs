@@ -7,6 +7,7 @@ pub mod mapping;
 pub mod memory;
 pub mod schema;
 pub mod settings;
+pub mod shop;
 mod sql;
 
 use std::{collections::HashMap, fmt::Debug, sync::Arc, time::Duration};

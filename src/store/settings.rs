@@ -19,6 +19,7 @@ pub struct Settings {
     pub url: Option<Secret>,
     pub host: Option<String>,
     /// 3306 by default.
+    #[schemars(range(min = 1))]
     pub port: Option<u16>,
     pub user: Option<String>,
     pub password: Option<Secret>,

@@ -2,23 +2,24 @@
 //! fields and the rules.
 
 use std::{
-    io::{self, IsTerminal, Write},
-    panic,
+    fmt,
+    io::{self, IsTerminal},
 };
 
-use tracing::{Level, Metadata, Subscriber};
+use tracing::{Level, Metadata, Subscriber, field::Field};
 use tracing_subscriber::{
     EnvFilter, Layer,
+    field::MakeExt,
     filter::{FilterExt, filter_fn},
-    fmt::MakeWriter,
+    fmt::{
+        MakeWriter,
+        format::{Writer, debug_fn},
+    },
     layer::SubscriberExt,
     registry::LookupSpan,
 };
 
-use crate::{
-    config::{LogFormat, LogSettings},
-    lifecycle::panic_words,
-};
+use crate::config::{LogFormat, LogSettings};
 
 /// The filter that `log.level` asks for: a level for everything, or directives by module.
 ///
@@ -47,20 +48,6 @@ pub fn init(settings: &LogSettings) {
     drop(tracing::subscriber::set_global_default(subscriber));
 }
 
-/// Lets a panic be a line of the log like any other: where it happened, and what it says as far as that can hold no data.
-pub fn log_panics() {
-    panic::set_hook(Box::new(|info| {
-        let place = info.location().map(ToString::to_string).unwrap_or_default();
-        let words = panic_words(info.payload());
-        if tracing::enabled!(Level::ERROR) {
-            tracing::error!(place, panic = words, "a panic");
-        } else {
-            // Before logging has begun. That it cannot be written can be said nowhere.
-            drop(writeln!(io::stderr(), "outbill: a panic at {place}: {words}"));
-        }
-    }));
-}
-
 fn layer<S, W>(settings: &LogSettings, has_colours: bool, writer: W) -> impl Layer<S> + use<S, W>
 where
     S: Subscriber + for<'a> LookupSpan<'a>,
@@ -68,7 +55,11 @@ where
 {
     let filter = filter(&settings.level).unwrap_or_default();
     let layer = match settings.format {
-        LogFormat::Text => tracing_subscriber::fmt::layer().with_ansi(has_colours).with_writer(writer).boxed(),
+        LogFormat::Text => tracing_subscriber::fmt::layer()
+            .with_ansi(has_colours)
+            .fmt_fields(debug_fn(write_field).delimited(" "))
+            .with_writer(writer)
+            .boxed(),
         LogFormat::Json => tracing_subscriber::fmt::layer()
             .json()
             .flatten_event(true)
@@ -78,6 +69,24 @@ where
             .boxed(),
     };
     layer.with_filter(filter.and(filter_fn(may_speak)))
+}
+
+/// A field on the line of its event. A type or an error from elsewhere may hold line breaks or escape sequences: shown as
+/// they are they could forge a line.
+fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn fmt::Debug) -> fmt::Result {
+    // Raw identifiers (`r#type`) are a matter of the source only.
+    match field.name().trim_start_matches("r#") {
+        "message" => {}
+        name => write!(writer, "{name}=")?,
+    }
+    for character in format!("{value:?}").chars() {
+        if character.is_control() {
+            write!(writer, "{}", character.escape_default())?;
+        } else {
+            writer.write_char(character)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whatever `log.level` says, the libraries that see payloads and passwords stay silent: lapin prints returned messages,
@@ -143,6 +152,15 @@ mod tests {
         });
         assert!(!text.contains("marker"), "{text}");
         assert!(text.contains("a warning") && text.contains("our own"), "{text}");
+    }
+
+    #[test]
+    fn row_data_cannot_forge_a_line() {
+        let text = logged(LogFormat::Text, "info", || {
+            tracing::info!(target: "outbill::relay", r#type = %"a\nb\u{1b}[31m", error = "c\nd", "one\ntwo");
+        });
+        assert_eq!(text.trim_end().lines().count(), 1, "{text}");
+        assert!(text.contains(r#"one\ntwo type=a\nb\u{1b}[31m error="c\nd""#), "{text}");
     }
 
     #[test]

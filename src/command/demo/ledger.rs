@@ -68,14 +68,18 @@ impl Ledger {
         output.line(format!("  outages       {:>6}   no attempt counted against any bill", self.outages));
         output.line(format!("  failed        {:>6}   a person has to look", self.failed));
         for failure in &self.failures {
-            output.line(format!("                         {}: {}: {}", failure.message_id, failure.class, failure.error));
+            output
+                .line(format!("                         {}: {}: {}", failure.message_id, failure.class, failure.error));
         }
         if self.pending > 0 {
             output.line(format!("  still pending {:>6}", self.pending));
         }
         output.line("");
         if self.balances() {
-            output.line(format!("The ledger balances: {} committed = {} delivered + {} failed.", self.committed, self.done, self.failed));
+            output.line(format!(
+                "The ledger balances: {} committed = {} delivered + {} failed.",
+                self.committed, self.done, self.failed
+            ));
         } else {
             output.line("The ledger does NOT balance.");
         }

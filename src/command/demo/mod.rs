@@ -29,7 +29,7 @@ use crate::{
     policy::{AttemptLog, Pattern, Retry, Selector},
     relay::{Options, Relay, Route, SinkLine},
     store::{
-        self,
+        self, schema,
         settings::Settings,
         shop::{Order, Shop},
     },
@@ -54,8 +54,12 @@ pub(super) async fn run(options: &Demo, output: &mut Output) -> Result<Exit, Fai
     let database = folder.path().join("shop.db");
     let mut chance = options.seed.map_or_else(Chance::from_system, Chance::from_seed);
     let mut shop = Shop::open(&database).await.context("open the shop")?;
-    output.line("A shop writes an order and a bill in one transaction, and rolls some of them back. Outbill delivers the");
-    output.line("committed bills to a sink that will be away for two seconds, refuses some messages once and one for ever.");
+    output.line(
+        "A shop writes an order and a bill in one transaction, and rolls some of them back. Outbill delivers the",
+    );
+    output.line(
+        "committed bills to a sink that will be away for two seconds, refuses some messages once and one for ever.",
+    );
     output.line("");
 
     let sink = Arc::new(DemoSink::new(options.bills as usize * 2 / 5));
@@ -86,11 +90,14 @@ struct Counts {
 
 /// The relay as `run` has it, over the shop's own database.
 async fn relay(database: &Path, sink: &Arc<DemoSink>, chance: &mut Chance) -> anyhow::Result<Relay> {
-    let settings: Settings = serde_json::from_value(serde_json::json!({ "url": format!("sqlite://{}", database.display()) }))
-        .context("describe the shop's database")?;
-    store::init_apply(&settings).await.context("make Outbill's own tables")?;
+    let settings: Settings =
+        serde_json::from_value(serde_json::json!({ "url": format!("sqlite://{}", database.display()) }))
+            .context("describe the shop's database")?;
+    let plan = schema::plan(&settings, false).await.context("plan Outbill's own tables")?;
+    schema::apply(&settings, &plan).await.context("make Outbill's own tables")?;
     let store = store::open(&settings, "demo").await?.store;
-    let retry = Retry { base: Duration::from_millis(200), cap: Duration::from_secs(1), max_attempts: 5, ..Retry::default() };
+    let retry =
+        Retry { base: Duration::from_millis(200), cap: Duration::from_secs(1), max_attempts: 5, ..Retry::default() };
     let route = Route {
         name: "everything".into(),
         selector: Selector { include: vec![Pattern::new("*")], except: Vec::new() },
@@ -113,7 +120,12 @@ async fn relay(database: &Path, sink: &Arc<DemoSink>, chance: &mut Chance) -> an
 }
 
 /// The application: one transaction after the other, evenly over the time that the shop is open.
-async fn open_shop(database: std::path::PathBuf, bills: u32, mut chance: Chance, counts: Arc<Counts>) -> anyhow::Result<()> {
+async fn open_shop(
+    database: std::path::PathBuf,
+    bills: u32,
+    mut chance: Chance,
+    counts: Arc<Counts>,
+) -> anyhow::Result<()> {
     let mut shop = Shop::open(&database).await.context("open the shop a second time, as an application of its own")?;
     let began = Instant::now();
     for number in 1..=bills {

@@ -6,11 +6,8 @@ pub(super) mod store;
 
 use std::{path::PathBuf, time::Duration};
 
-use url::Url;
-
 use crate::{
     config::{file::LogSettings, problem::Problem, tree::Node},
-    secret::Secret,
     telemetry,
     units::Span,
 };
@@ -44,30 +41,15 @@ impl Report<'_> {
             for key in used {
                 self.at(&[key], format!("`{key}` and `url` exclude each other; say it in one of the two"));
             }
-        } else if self.has("password") && self.has("password_file") {
+        }
+        if self.has("password") && self.has("password_file") {
             self.at(&["password_file"], "`password_file` and `password` exclude each other");
         }
     }
 
-    /// Checks that `url` is one, and shows nothing of it: it may hold a password.
-    fn url(&mut self, url: &Secret) -> Option<Url> {
-        match Url::parse(url.expose()) {
-            Ok(parsed) if parsed.host_str().is_some_and(|host| !host.is_empty()) => Some(parsed),
-            Ok(_) => {
-                self.at(&["url"], "is a URL without a host");
-                None
-            }
-            Err(error) => {
-                self.at(
-                    &["url"],
-                    format!(
-                        "is no valid URL ({error}); in the user's name and password, characters such as @ : / ? # % and \
-                         blanks need percent-encoding, or use the separate keys (host, user, password, …), which need none"
-                    ),
-                );
-                None
-            }
-        }
+    /// Whether nothing below `key` has been reported: only then do its values belong together.
+    fn is_sound(&self, key: &str) -> bool {
+        self.node.get(key).is_none_or(Node::is_sound)
     }
 
     fn certificate_with_key(&mut self, cert: Option<&PathBuf>, key: Option<&PathBuf>) {

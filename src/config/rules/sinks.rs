@@ -49,13 +49,13 @@ fn check(settings: &SinkSettings, report: &mut Report<'_>) {
 fn rabbitmq(settings: &rabbitmq::settings::Settings, report: &mut Report<'_>) {
     let before = report.problems.len();
     report.one_way_to_connect(&["host", "port", "user", "vhost"]);
-    if let Some(tls) = &settings.tls {
+    if let Some(tls) = settings.tls.as_ref().filter(|_| report.is_sound("tls")) {
         report.certificate_with_key(tls.cert.as_ref(), tls.key.as_ref());
     }
-    if settings.url.is_none() && settings.host.is_none() {
+    if !report.has("url") && !report.has("host") {
         report.at(&[], "says no broker: give `url`, or `host` with `user` and `password`");
     }
-    if report.problems.len() == before {
+    if report.problems.len() == before && report.node.is_sound() {
         // What is left is between the parts of the URL, which only the sink itself takes apart.
         if let Err(error) = settings.validate() {
             report.at(&["url"], error);

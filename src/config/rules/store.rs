@@ -2,6 +2,8 @@
 
 use std::{collections::HashMap, time::Duration};
 
+use url::Url;
+
 use crate::{
     config::{
         problem::Problem,
@@ -11,8 +13,9 @@ use crate::{
     },
     secret::Secret,
     store::{
+        Database,
         mapping::TableName,
-        settings::{Columns, Settings, StatusValue, Statuses, TlsMode},
+        settings::{Columns, Settings, StatusValue, Statuses, Tls, TlsMode},
     },
 };
 
@@ -21,12 +24,15 @@ const TEMPLATE_NAMES: [&str; 4] = ["type", "key", "id", "payload"];
 
 pub(in crate::config) fn check(settings: &Settings, node: &Node, problems: &mut Vec<Problem>) {
     let report = &mut Report { node, problems };
+    let before = report.problems.len();
     connection(settings, report);
     if let Err(error) = TableName::parse(&settings.table) {
         report.at(&["table"], error);
     }
     columns(&settings.columns, report);
-    statuses(&settings.statuses, report);
+    if report.is_sound("statuses") {
+        statuses(&settings.statuses, report);
+    }
     if let Some(Err(error)) = settings.condition.as_deref().map(condition::check) {
         report.at(&["where"], error);
     }
@@ -46,15 +52,27 @@ pub(in crate::config) fn check(settings: &Settings, node: &Node, problems: &mut 
     if !(64 << 10..=1 << 30).contains(&settings.poll.batch_bytes.0) {
         report.at(&["poll", "batch_bytes"], "must be between 64KiB and 1GiB");
     }
+    if report.problems.len() == before && report.node.is_sound() {
+        // What is left is between the parts of the URL, which only the store itself takes apart.
+        if let Err(error) = Database::new(settings) {
+            report.at(&["url"], error.strip_prefix("store.url ").unwrap_or(&error));
+        }
+    }
 }
 
 fn connection(settings: &Settings, report: &mut Report<'_>) {
-    report.one_way_to_connect(&["host", "port", "user", "password", "password_file", "database", "socket"]);
+    report.one_way_to_connect(&["host", "port", "user", "password", "database", "socket"]);
+    if report.is_sound("tls") {
+        tls(&settings.tls, report);
+    }
     match &settings.url {
-        Some(url) => url_form(url, report),
+        Some(url) => url_form(url, settings, report),
+        None if report.has("url") => {}
         None => separate_keys(settings, report),
     }
-    let tls = &settings.tls;
+}
+
+fn tls(tls: &Tls, report: &mut Report<'_>) {
     report.certificate_with_key(tls.cert.as_ref(), tls.key.as_ref());
     if tls.mode == TlsMode::Disabled && (tls.ca.is_some() || tls.cert.is_some()) {
         report.at(&["tls", "mode"], "`disabled` does without the certificates that stand beside it");
@@ -64,12 +82,13 @@ fn connection(settings: &Settings, report: &mut Report<'_>) {
 }
 
 fn separate_keys(settings: &Settings, report: &mut Report<'_>) {
-    match (&settings.host, &settings.socket) {
-        (None, None) => {
+    match (report.has("host"), report.has("socket")) {
+        (false, false) => {
             report.at(&[], "says no database: give `url`, or `host` or `socket` with `user` and `database`");
+            return;
         }
-        (Some(_), Some(_)) => report.at(&["socket"], "`socket` and `host` exclude each other"),
-        (None, Some(_)) if settings.port.is_some() => report.at(&["port"], "a socket has no port"),
+        (true, true) => report.at(&["socket"], "`socket` and `host` exclude each other"),
+        (false, true) if report.has("port") => report.at(&["port"], "a socket has no port"),
         _ => {}
     }
     for (key, value) in [("host", &settings.host), ("user", &settings.user), ("database", &settings.database)] {
@@ -77,25 +96,25 @@ fn separate_keys(settings: &Settings, report: &mut Report<'_>) {
             report.at(&[key], "is empty");
         }
     }
-    let connects = settings.host.is_some() || settings.socket.is_some();
-    for (key, value) in [("user", &settings.user), ("database", &settings.database)] {
-        if connects && value.is_none() {
+    for key in ["user", "database"] {
+        if !report.has(key) {
             report.at(&[], format!("the key `{key}` is missing"));
         }
     }
-    if settings.port == Some(0) {
-        report.at(&["port"], "must be between 1 and 65535");
-    }
 }
 
-fn url_form(url: &Secret, report: &mut Report<'_>) {
+fn url_form(url: &Secret, settings: &Settings, report: &mut Report<'_>) {
     // An unknown scheme is not shown: `password@host` without one looks like a scheme too.
     match url.expose().split_once(':').map(|(scheme, _)| scheme) {
         Some("sqlite") => sqlite_form(url, report),
         Some("mysql" | "mariadb") => {
-            let Some(url) = report.url(url) else { return };
+            // A URL that does not parse is reported by the store's own words.
+            let Ok(url) = Url::parse(url.expose()) else { return };
             if url.path().trim_start_matches('/').is_empty() {
                 report.at(&["url"], "names no database; write mysql://user:password@host:3306/database");
+            }
+            if url.password().is_some() && settings.password_file.is_some() {
+                report.at(&["password_file"], "the url has a password already; say it in one of the two");
             }
         }
         Some(scheme) if unavailable::STORE_SCHEMES.contains(&scheme) => {
@@ -113,7 +132,12 @@ fn sqlite_form(url: &Secret, report: &mut Report<'_>) {
     if file.is_empty() || file == ":memory:" || path.contains("mode=memory") {
         report.at(&["url"], "an SQLite store is a file that the application writes too: sqlite:///path/shop.db");
     }
-    for (key, what) in [("tls", "no network"), ("time_zone", "no session time zone"), ("own_schema", "no schemas")] {
+    for (key, what) in [
+        ("tls", "no network"),
+        ("password_file", "no passwords"),
+        ("time_zone", "no session time zone"),
+        ("own_schema", "no schemas"),
+    ] {
         if report.has(key) {
             report.at(&[key], format!("does nothing here: SQLite has {what}"));
         }
@@ -180,7 +204,7 @@ fn statuses(statuses: &Statuses, report: &mut Report<'_>) {
         if text.is_empty() {
             report.at(&["statuses", key], "is empty");
         } else if let Some(first) = taken.insert(text, key) {
-            report.at(&["statuses", key], format!("has a value that `{first}` has too"));
+            report.at(&["statuses", key], format!("`{key}` and `{first}` have the same value"));
         }
     }
 }

@@ -8,20 +8,14 @@ use super::{
     connect::{self, Wish},
     exchanges, wire,
 };
-use crate::{
-    decision::Trouble,
-    finding::{Finding, FindingState},
-    sink::Address,
-};
+use crate::{decision::Trouble, finding::Finding, sink::Address};
 
 pub(super) async fn check(sink: &str, wish: &Wish<'_>, addresses: &[Address]) -> Vec<Finding> {
     let point = format!("sink {sink}");
     let link = match Box::pin(connect::connect(wish)).await {
         Ok(link) => link,
         Err(failure) => {
-            let state =
-                FindingState::Bad { problem: failure.trouble.error, remedy: remedy(failure.trouble.class).to_owned() };
-            return vec![Finding { point, state }];
+            return vec![Finding::bad(point, failure.trouble.error, remedy(failure.trouble.class))];
         }
     };
     let encrypted = if wish.endpoint.tls.is_some() { "encrypted" } else { "not encrypted" };
@@ -29,7 +23,7 @@ pub(super) async fn check(sink: &str, wish: &Wish<'_>, addresses: &[Address]) ->
         "RabbitMQ at {}:{}, vhost {:?}, {encrypted}",
         wish.endpoint.host, wish.endpoint.port, wish.endpoint.vhost
     );
-    let mut findings = vec![Finding { point, state: FindingState::Good { detail } }];
+    let mut findings = vec![Finding::good(point, detail)];
     for target in targets(addresses) {
         findings.push(target.look(&link.connection).await);
     }
@@ -84,15 +78,11 @@ impl Target {
                 "declare the queue where the application declares its own, or correct to.routing_key",
             ),
         };
-        let state = match looked {
-            Ok(Ok(())) => FindingState::Good { detail: "exists".to_owned() },
-            Ok(Err(trouble)) => FindingState::Bad { problem: trouble.error, remedy: remedy.to_owned() },
-            Err(_) => FindingState::Bad {
-                problem: "the connection broke while looking".to_owned(),
-                remedy: "see the broker's log".to_owned(),
-            },
-        };
-        Finding { point, state }
+        match looked {
+            Ok(Ok(())) => Finding::good(point, "exists"),
+            Ok(Err(trouble)) => Finding::bad(point, trouble.error, remedy),
+            Err(_) => Finding::bad(point, "the connection broke while looking", "see the broker's log"),
+        }
     }
 }
 

@@ -9,8 +9,6 @@ mod connect;
 mod endpoint;
 mod exchanges;
 mod flights;
-mod outlet;
-mod pace;
 mod session;
 pub mod settings;
 mod tls;
@@ -25,8 +23,7 @@ use tokio::sync::{mpsc, watch};
 use self::{
     connect::{Failure, Link, Wish},
     endpoint::Endpoint,
-    outlet::Outlet,
-    pace::{Pace, Voice},
+    exchanges::Exchanges,
     session::{Ending, Limits, Loss},
     settings::Settings,
 };
@@ -34,13 +31,17 @@ use crate::{
     clock::Chance,
     decision::Trouble,
     finding::Finding,
-    sink::{Address, AddressKey, Delivery, Health, Message, Report, Sink},
+    sink::{
+        Address, AddressKey, Delivery, Health, Message, Report, Sink,
+        outlet::Outlet,
+        pace::{Pace, Voice},
+    },
 };
 
 /// The keys of a route's `to`, in the order of a message's address. The default exchange routes to the queue that the
 /// routing key names.
-pub const ADDRESS_KEYS: [AddressKey; 2] =
-    [AddressKey { name: "exchange", default: Some("") }, AddressKey { name: "routing_key", default: None }];
+pub const ADDRESS_KEYS: &[AddressKey] =
+    &[AddressKey { name: "exchange", default: Some("") }, AddressKey { name: "routing_key", default: None }];
 
 /// One broker.
 #[derive(Debug)]
@@ -106,14 +107,20 @@ impl Sink for RabbitmqSink {
 
     async fn run(&self, inbox: mpsc::Receiver<Delivery>, reports: mpsc::Sender<Report>) {
         let mut outlet = Outlet::new(inbox, reports, &self.health);
-        let mut tries = Tries { sink: &self.name, pace: Pace::new(Chance::from_system()), voice: Voice::default() };
+        let mut tries = Tries {
+            sink: &self.name,
+            limits: self.limits(),
+            pace: Pace::new(Chance::from_system()),
+            voice: Voice::default(),
+            exchanges: Exchanges::default(),
+        };
         let mut away = Some(Trouble::new("starting", "not connected yet"));
         loop {
             let wish = self.wish();
             let wait = match outlet.meanwhile(Box::pin(connect::connect(&wish)), away.as_ref()).await {
                 None => return,
                 Some(Err(failure)) => tries.failed(failure, &outlet, &mut away),
-                Some(Ok(link)) => match tries.serve(link, &mut outlet, self.limits()).await {
+                Some(Ok(link)) => match tries.serve(link, &mut outlet).await {
                     Ending::Finished => return,
                     Ending::Lost(loss) => tries.lost(loss, &outlet, &mut away),
                 },
@@ -136,16 +143,18 @@ impl Sink for RabbitmqSink {
 /// What is kept over all tries to reach the broker.
 struct Tries<'a> {
     sink: &'a str,
+    limits: Limits,
     pace: Pace,
     voice: Voice,
+    exchanges: Exchanges,
 }
 
 impl Tries<'_> {
-    async fn serve(&mut self, link: Link, outlet: &mut Outlet<'_>, limits: Limits) -> Ending {
+    async fn serve(&mut self, link: Link, outlet: &mut Outlet<'_>) -> Ending {
         if self.voice.may_rejoice() {
             tracing::info!(sink = self.sink, "connected to the broker again");
         }
-        Box::pin(session::serve(link, outlet, limits)).await
+        Box::pin(session::serve(link, outlet, &mut self.exchanges, self.limits)).await
     }
 
     /// Notes a failed try; the wait until the next.

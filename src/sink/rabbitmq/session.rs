@@ -9,14 +9,13 @@ use tokio::time::{MissedTickBehavior, interval};
 use super::{
     blame::{Blame, charge},
     connect::{Events, Link},
-    exchanges::{self, Standing},
+    exchanges::{self, Exchanges, Standing},
     flights::{Answer, Failure, Flight, Flights, Landing},
-    outlet::Outlet,
     wire,
 };
 use crate::{
     decision::{Exposure, Outcome, Trouble},
-    sink::{Delivery, Health, Message, Ticket},
+    sink::{Delivery, Health, Message, Ticket, outlet::Outlet},
 };
 
 /// Deliveries taken from the inbox at once: enough to share a wake-up, few enough to answer in between.
@@ -50,14 +49,20 @@ pub(super) struct Limits {
 }
 
 /// Serves one connection to its end.
-pub(super) async fn serve(mut link: Link, outlet: &mut Outlet<'_>, limits: Limits) -> Ending {
+pub(super) async fn serve(
+    mut link: Link,
+    outlet: &mut Outlet<'_>,
+    exchanges: &mut Exchanges,
+    limits: Limits,
+) -> Ending {
     let Link { channel, connection, events, frame_max, .. } = &mut link;
-    outlet.exchanges.forget_those_there();
+    exchanges.forget_those_there();
     let session = Session {
         channel,
         connection,
         frame_max: *frame_max,
         outlet,
+        exchanges,
         limits,
         flights: Flights::new(),
         waiting: VecDeque::new(),
@@ -79,6 +84,7 @@ struct Session<'a, 'o> {
     connection: &'a Connection,
     frame_max: u32,
     outlet: &'a mut Outlet<'o>,
+    exchanges: &'a mut Exchanges,
     limits: Limits,
     flights: Flights<Flying<'a>>,
     /// Deliveries whose exchange is being looked up, or will be.
@@ -160,7 +166,7 @@ impl Session<'_, '_> {
             let trouble = Trouble::new("address", "the address is not an exchange and a routing key");
             return self.outlet.report(ticket, Outcome::Misconfigured(trouble));
         };
-        match self.outlet.exchanges.standing(&exchange.text, &routing_key.text) {
+        match self.exchanges.standing(&exchange.text, &routing_key.text) {
             Standing::Good => self.send(delivery),
             Standing::Bad { trouble, is_topic } => {
                 let from_row = exchange.from_row || is_topic && routing_key.from_row;
@@ -200,8 +206,8 @@ impl Session<'_, '_> {
     fn found(&mut self, (exchange, found): Found) -> Option<Failure> {
         self.looking = None;
         match found {
-            Ok(Ok(())) => self.outlet.exchanges.is_there(Arc::clone(&exchange)),
-            Ok(Err(trouble)) => self.outlet.exchanges.is_missing(Arc::clone(&exchange), trouble),
+            Ok(Ok(())) => self.exchanges.is_there(Arc::clone(&exchange)),
+            Ok(Err(trouble)) => self.exchanges.is_missing(Arc::clone(&exchange), trouble),
             Err(error) => return Some(Failure::Broken(error)),
         }
         for delivery in std::mem::take(&mut self.waiting) {
@@ -264,7 +270,7 @@ impl Session<'_, '_> {
         let flights = self.flights.into_unanswered();
         let culprit = flights.iter().find(|flight| blame.is_guilty(flight));
         if let Some(culprit) = culprit {
-            blame.note(culprit, &mut self.outlet.exchanges);
+            blame.note(culprit, self.exchanges);
         }
         let is_known = culprit.is_some();
         for flight in &flights {

@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use anyhow::Context as _;
 use async_trait::async_trait;
-use futures_util::{StreamExt, TryStreamExt, stream::BoxStream};
+use futures_util::{StreamExt, stream::BoxStream};
 use sqlx::{
     AssertSqlSafe, ConnectOptions, Connection, Executor, Row as _, SqlStr,
     mysql::{MySqlArguments, MySqlConnectOptions, MySqlConnection, MySqlDatabaseError, MySqlRow},
@@ -14,8 +13,8 @@ use super::{Cells, Delay, Dialect, Fault, Texts, Value, texts, words};
 use crate::{
     secret::SecretSource,
     store::{
-        facts::{Facts, IdKind, Server},
-        mapping::TableName,
+        facts::{Facts, IdKind},
+        schema,
         settings::Settings,
     },
 };
@@ -107,29 +106,7 @@ impl Dialect for MySql {
     }
 
     async fn facts(link: &mut MySqlConnection, settings: &Settings) -> anyhow::Result<Facts> {
-        let table = TableName::parse(&settings.table).map_err(anyhow::Error::msg)?;
-        let version: String = sqlx::query_scalar("SELECT CONCAT(VERSION())").fetch_one(&mut *link).await?;
-        let columns = columns(link, &table).await.context("cannot read the table's columns")?;
-        if columns.is_empty() {
-            anyhow::bail!("the table {table} does not exist, or is not visible to this user");
-        }
-        let column = |name: &str| {
-            let found = columns.iter().find(|column| column.name.eq_ignore_ascii_case(name));
-            found.with_context(|| format!("the table {table} has no column {name}, or it is not visible to this user"))
-        };
-        let names = &settings.columns;
-        let reason = names.reason.as_deref().map(column).transpose()?;
-        let is_mariadb = version.to_ascii_lowercase().contains("mariadb");
-        Ok(Facts {
-            server: Server { version, is_mariadb },
-            id: column(&names.id)?.id_kind(),
-            retry_time_decimals: column(&names.next_retry_time)?.decimals,
-            finished_at_decimals: column(&names.finished_at)?.decimals,
-            retry_count_max: column(&names.retry_count)?.integer_max(),
-            reason_chars_max: reason.and_then(|column| column.chars_max),
-            reason_is_nullable: reason.is_none_or(|column| column.is_nullable),
-            fetch_index: fetch_index(link, &table, settings).await.context("cannot read the table's indexes")?,
-        })
+        schema::facts(link, false, settings).await
     }
 
     fn id_read(kind: IdKind, expression: &str) -> String {
@@ -197,81 +174,4 @@ impl Cells for MySqlRow {
     fn bytes(&self, position: usize) -> Result<Option<&[u8]>, sqlx::Error> {
         self.try_get_unchecked(position)
     }
-}
-
-/// A column as `information_schema` describes it.
-struct Column {
-    name: String,
-    /// `bigint`, `varchar`, …, in lower case.
-    data_type: String,
-    is_unsigned: bool,
-    is_nullable: bool,
-    decimals: u8,
-    chars_max: Option<u64>,
-}
-
-impl Column {
-    fn id_kind(&self) -> IdKind {
-        match (self.data_type.as_str(), self.is_unsigned) {
-            ("tinyint" | "smallint" | "mediumint" | "int" | "bigint", true) => IdKind::Unsigned,
-            ("tinyint" | "smallint" | "mediumint" | "int" | "bigint", false) => IdKind::Signed,
-            ("binary" | "varbinary", _) => IdKind::Binary,
-            _ => IdKind::Text,
-        }
-    }
-
-    fn integer_max(&self) -> i64 {
-        let bits = match self.data_type.as_str() {
-            "tinyint" => 8,
-            "smallint" => 16,
-            "mediumint" => 24,
-            "int" => 32,
-            _ => return i64::MAX,
-        };
-        (1 << (bits - i64::from(!self.is_unsigned))) - 1
-    }
-}
-
-const COLUMNS: &str = "/* outbill:columns */ SELECT CONCAT(column_name), CONCAT(LOWER(data_type)), \
-    LOWER(column_type) LIKE '%unsigned%', is_nullable = 'YES', CAST(COALESCE(datetime_precision, 0) AS SIGNED), \
-    CAST(character_maximum_length AS SIGNED) FROM information_schema.columns \
-    WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?";
-
-async fn columns(link: &mut MySqlConnection, table: &TableName) -> Result<Vec<Column>, sqlx::Error> {
-    let rows = sqlx::query(COLUMNS).bind(&table.schema).bind(&table.name).fetch(link);
-    rows.and_then(|row| async move {
-        Ok(Column {
-            name: row.text(0)?.unwrap_or_default(),
-            data_type: row.text(1)?.unwrap_or_default(),
-            is_unsigned: row.integer(2)? == Some(1),
-            is_nullable: row.integer(3)? == Some(1),
-            decimals: row.integer(4)?.and_then(|decimals| u8::try_from(decimals).ok()).unwrap_or(0),
-            chars_max: row.integer(5)?.and_then(|chars| u64::try_from(chars).ok()),
-        })
-    })
-    .try_collect()
-    .await
-}
-
-const INDEXES: &str = "/* outbill:indexes */ SELECT CONCAT(index_name), CONCAT(column_name) \
-    FROM information_schema.statistics WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ? \
-    AND sub_part IS NULL AND column_name IS NOT NULL ORDER BY index_name, seq_in_index";
-
-/// The name of the index whose columns are status and `next_retry_time`, and then at most the id.
-async fn fetch_index(
-    link: &mut MySqlConnection,
-    table: &TableName,
-    settings: &Settings,
-) -> Result<Option<String>, sqlx::Error> {
-    let rows = sqlx::query(INDEXES).bind(&table.schema).bind(&table.name).fetch(link);
-    let parts: Vec<(String, String)> = rows
-        .and_then(|row| async move { Ok((row.text(0)?.unwrap_or_default(), row.text(1)?.unwrap_or_default())) })
-        .try_collect()
-        .await?;
-    let wanted = [&settings.columns.status, &settings.columns.next_retry_time, &settings.columns.id];
-    let fits = parts.chunk_by(|left, right| left.0 == right.0).find(|index| {
-        matches!(index.len(), 2 | 3)
-            && index.iter().zip(wanted).all(|((_, column), want)| column.eq_ignore_ascii_case(want))
-    });
-    Ok(fits.and_then(|index| index.first()).map(|(name, _)| name.clone()))
 }

@@ -1,8 +1,7 @@
 //! SQLite, the embedded default: one process, times as UTC text.
 
-use anyhow::Context as _;
 use async_trait::async_trait;
-use futures_util::{StreamExt, TryStreamExt, stream::BoxStream};
+use futures_util::{StreamExt, stream::BoxStream};
 use sqlx::{
     ConnectOptions, Connection, Executor, Row as _, SqlStr,
     sqlite::{SqliteArguments, SqliteConnectOptions, SqliteConnection, SqliteRow},
@@ -10,8 +9,8 @@ use sqlx::{
 
 use super::{Cells, Delay, Dialect, Fault, Texts, Value, texts, words};
 use crate::store::{
-    facts::{Facts, IdKind, Server},
-    mapping::TableName,
+    facts::{Facts, IdKind},
+    schema,
     settings::Settings,
 };
 
@@ -77,26 +76,7 @@ impl Dialect for Sqlite {
     }
 
     async fn facts(link: &mut SqliteConnection, settings: &Settings) -> anyhow::Result<Facts> {
-        let table = TableName::parse(&settings.table).map_err(anyhow::Error::msg)?;
-        let version: String = sqlx::query_scalar("SELECT sqlite_version()").fetch_one(&mut *link).await?;
-        let id_type: Option<String> = sqlx::query_scalar("SELECT UPPER(type) FROM pragma_table_info(?) WHERE name = ?")
-            .bind(&table.name)
-            .bind(&settings.columns.id)
-            .fetch_optional(&mut *link)
-            .await
-            .context("cannot read the table's columns")?;
-        let id_type =
-            id_type.with_context(|| format!("there is no table {table} with a column {}", settings.columns.id))?;
-        Ok(Facts {
-            server: Server { version, is_mariadb: false },
-            id: if id_type.contains("INT") { IdKind::Signed } else { IdKind::Text },
-            retry_time_decimals: 3,
-            finished_at_decimals: 0,
-            retry_count_max: i64::MAX,
-            reason_chars_max: None,
-            reason_is_nullable: true,
-            fetch_index: fetch_index(link, &table, settings).await.context("cannot read the table's indexes")?,
-        })
+        schema::facts(link, true, settings).await
     }
 
     fn id_read(kind: IdKind, expression: &str) -> String {
@@ -125,8 +105,8 @@ impl Dialect for Sqlite {
 
     // SQLite's clock gives whole milliseconds, cut off: one more makes up for it.
     fn delay_values(delay_us: i64) -> [Option<Delay>; 2] {
-        let delay_ms = delay_us.saturating_add(999) / 1_000 + 1;
-        let modifier = format!("+{}.{:03} seconds", delay_ms / 1_000, delay_ms % 1_000);
+        let thousandths = delay_us.saturating_add(999) / 1_000 + 1;
+        let modifier = format!("+{}.{:03} seconds", thousandths / 1_000, thousandths % 1_000);
         [Some(Delay::Modifier(modifier)), None]
     }
 }
@@ -160,25 +140,4 @@ impl Cells for SqliteRow {
     fn bytes(&self, position: usize) -> Result<Option<&[u8]>, sqlx::Error> {
         self.try_get_unchecked(position)
     }
-}
-
-const INDEXES: &str = "SELECT list.name, info.name FROM pragma_index_list(?) AS list \
-    JOIN pragma_index_info(list.name) AS info WHERE list.partial = 0 ORDER BY list.name, info.seqno";
-
-/// The name of the index whose columns are status and `next_retry_time`, and then at most the id.
-async fn fetch_index(
-    link: &mut SqliteConnection,
-    table: &TableName,
-    settings: &Settings,
-) -> Result<Option<String>, sqlx::Error> {
-    let parts: Vec<(String, Option<String>)> =
-        sqlx::query_as(INDEXES).bind(&table.name).fetch(link).try_collect().await?;
-    let wanted = [&settings.columns.status, &settings.columns.next_retry_time, &settings.columns.id];
-    let fits = parts.chunk_by(|left, right| left.0 == right.0).find(|index| {
-        let same = |(column, want): (&Option<String>, &String)| {
-            column.as_ref().is_some_and(|name| name.eq_ignore_ascii_case(want))
-        };
-        matches!(index.len(), 2 | 3) && index.iter().map(|(_, column)| column).zip(wanted).all(same)
-    });
-    Ok(fits.and_then(|index| index.first()).map(|(name, _)| name.clone()))
 }

@@ -20,6 +20,13 @@ pub(super) struct Target {
     pub(super) table: String,
 }
 
+/// Columns that an account may not see, so that it cannot tell whether they are there.
+#[derive(Debug, Default)]
+pub(super) struct Hidden {
+    pub(super) account: String,
+    pub(super) columns: Vec<String>,
+}
+
 /// A column of the table and what Outbill does with it.
 #[derive(Clone, Debug)]
 pub(super) struct Role {
@@ -84,14 +91,15 @@ pub(super) fn roles(settings: &Settings) -> Vec<Role> {
     roles
 }
 
-/// Every mistake in the columns, or one point that says there is none.
-pub(super) fn judge(table: &Table, settings: &Settings, target: &Target, account: Option<&str>) -> Vec<Finding> {
+/// Every mistake in the columns, or one point that says there is none. `hidden` are those that may be there without the
+/// account being allowed to see them.
+pub(super) fn judge(table: &Table, settings: &Settings, target: &Target, hidden: &Hidden) -> Vec<Finding> {
     let roles = roles(settings);
     let mut findings = Vec::new();
     for role in &roles {
         match table.column(&role.column) {
             Some(column) => findings.extend(role.judge(column, settings, target)),
-            None => findings.push(role.missing(table, settings, target, account)),
+            None => findings.push(role.missing(table, settings, target, hidden)),
         }
     }
     if !findings.iter().any(Finding::is_bad) {
@@ -144,7 +152,7 @@ impl Role {
         findings
     }
 
-    fn missing(&self, table: &Table, settings: &Settings, target: &Target, account: Option<&str>) -> Finding {
+    fn missing(&self, table: &Table, settings: &Settings, target: &Target, hidden: &Hidden) -> Finding {
         let name = quote_name(&self.column, '`');
         let mut definition = self.definition(settings, target.is_sqlite);
         if self.wants == Wants::Id {
@@ -155,8 +163,8 @@ impl Role {
             definition =
                 definition.replace("text NOT NULL", "text NOT NULL DEFAULT ''").replace("CURRENT_TIMESTAMP", "NULL");
         }
+        let account = hidden.columns.contains(&self.column).then_some(hidden.account.as_str());
         let mut problem = match account {
-            // What an account has no privilege on, it cannot tell from what does not exist.
             Some(account) => format!("not visible to {account}: missing, or no privilege on it"),
             None => "missing".to_owned(),
         };

@@ -1,8 +1,7 @@
 //! `init --example`: the application's table, and the least GRANTs that `run` needs.
 
 use super::{
-    Target, application_name, columns::roles, link::Database, own::OWN, read_table, server::Server,
-    shape::queue_columns, table::Table,
+    Target, application_name, columns::roles, own::OWN, read_table, server::Server, shape::queue_columns, table::Table,
 };
 use crate::store::{
     mapping::{TableName, quote_name, status_literal},
@@ -17,12 +16,12 @@ const ACCOUNT: &str = "'outbill'@'%'";
 ///
 /// # Errors
 /// The database cannot be asked for its name and, where the table is there, its columns.
-pub async fn example(database: &Database, settings: &Settings) -> anyhow::Result<Vec<String>> {
+pub async fn example(settings: &Settings) -> anyhow::Result<Vec<String>> {
     let name = application_name(settings).map_err(anyhow::Error::msg)?;
-    let (mut link, server) = super::connected(database).await?;
+    let (mut link, server) = super::connected(settings).await?;
     let table = read_table(&mut link, server.as_ref(), &name).await?;
     link.close().await?;
-    let mut statements = create_table(&name, settings, database.is_sqlite());
+    let mut statements = create_table(&name, settings, server.is_none());
     if let Some(server) = &server {
         statements.extend(grants(&name, settings, server, table.as_ref(), ACCOUNT));
     }

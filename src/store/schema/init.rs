@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{
     application_name, connected,
-    link::{Database, Link, literal},
+    link::{Ask, connect, literal},
     own::{self, Found, Meta, OWN, Place, SCHEMA_VERSION},
     read_table,
     server::Server,
@@ -34,8 +34,15 @@ pub enum InitError {
     /// The database or the configuration has to be changed first; the text says how.
     #[error("{0}")]
     Refused(String),
-    #[error("cannot work with the database")]
-    Database(#[from] sqlx::Error),
+    /// The database cannot be reached, or fails.
+    #[error(transparent)]
+    Failed(#[from] anyhow::Error),
+}
+
+impl From<sqlx::Error> for InitError {
+    fn from(error: sqlx::Error) -> Self {
+        Self::Failed(error.into())
+    }
 }
 
 /// Looks at the database and says what is to be done; changes nothing. With `example`, a table of the application that
@@ -43,15 +50,15 @@ pub enum InitError {
 ///
 /// # Errors
 /// [`InitError::Refused`] where a table of ours has another shape or version, or where the application's table is missing.
-pub async fn plan(database: &Database, settings: &Settings, example: bool) -> Result<Plan, InitError> {
+pub async fn plan(settings: &Settings, example: bool) -> Result<Plan, InitError> {
     let application = application_name(settings).map_err(InitError::Refused)?;
-    let (mut link, server) = connected(database).await?;
+    let (mut link, server) = connected(settings).await?;
     let place = Place { settings, application: &application, server: server.as_ref() };
     let mut statements = create_schema(&mut link, settings, server.as_ref()).await?;
     for own in &OWN {
         let name = own.name(settings, &application);
         match own.find(&mut link, &place).await? {
-            Found::Nothing => statements.push(own.create(settings, &application, database.is_sqlite())),
+            Found::Nothing => statements.push(own.create(settings, &application, server.is_none())),
             Found::Ours => {}
             Found::Foreign(difference) => {
                 return Err(InitError::Refused(format!(
@@ -64,10 +71,12 @@ pub async fn plan(database: &Database, settings: &Settings, example: bool) -> Re
     let name = own_table(settings, &application, "meta");
     let mut meta = Meta::default();
     if read_table(&mut link, server.as_ref(), &name).await?.is_some() {
-        meta = own::meta(&mut link, &name, database.is_sqlite()).await?;
+        meta = own::meta(&mut link, &name, server.is_none()).await?;
     }
     match meta.schema_version {
-        None => statements.push(own::insert_meta(&name, "schema_version", &SCHEMA_VERSION.to_string(), database)),
+        None => {
+            statements.push(own::insert_meta(&name, "schema_version", &SCHEMA_VERSION.to_string(), server.is_none()));
+        }
         Some(version) if version == SCHEMA_VERSION.to_string() => {}
         Some(version) => {
             return Err(InitError::Refused(format!(
@@ -82,7 +91,7 @@ pub async fn plan(database: &Database, settings: &Settings, example: bool) -> Re
         (form, "it was fixed by an earlier init".to_owned())
     } else {
         let (form, reason) = choose_form(&mut link, &place, example).await?;
-        statements.push(own::insert_meta(&name, "message_id_form", &own::form_text(&form), database));
+        statements.push(own::insert_meta(&name, "message_id_form", &own::form_text(&form), server.is_none()));
         (form, reason)
     };
     link.close().await?;
@@ -90,7 +99,11 @@ pub async fn plan(database: &Database, settings: &Settings, example: bool) -> Re
 }
 
 /// How message ids are going to be made, and why so.
-async fn choose_form(link: &mut Link, place: &Place<'_>, example: bool) -> Result<(MessageIdForm, String), InitError> {
+async fn choose_form(
+    link: &mut dyn Ask,
+    place: &Place<'_>,
+    example: bool,
+) -> Result<(MessageIdForm, String), InitError> {
     let application = place.application;
     match read_table(link, place.server, application).await? {
         Some(table) => Ok(match shape::type_and_key_identify(&table, place.settings) {
@@ -109,10 +122,10 @@ async fn choose_form(link: &mut Link, place: &Place<'_>, example: bool) -> Resul
 ///
 /// # Errors
 /// The statement that failed. Those before it have been carried out: run `init` again once the cause is mended.
-pub async fn apply(database: &Database, plan: &Plan) -> anyhow::Result<()> {
+pub async fn apply(settings: &Settings, plan: &Plan) -> anyhow::Result<()> {
     use anyhow::Context as _;
 
-    let mut link = database.link().await.context("connect to the database")?;
+    let mut link = connect(settings).await?;
     for statement in &plan.statements {
         link.ask(statement).await.with_context(|| format!("run: {statement}"))?;
     }
@@ -121,7 +134,7 @@ pub async fn apply(database: &Database, plan: &Plan) -> anyhow::Result<()> {
 
 /// The statement that makes `store.own_schema`, where it is set and not there.
 async fn create_schema(
-    link: &mut Link,
+    link: &mut dyn Ask,
     settings: &Settings,
     server: Option<&Server>,
 ) -> Result<Vec<String>, InitError> {

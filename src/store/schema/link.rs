@@ -1,83 +1,126 @@
-//! A connection of one's own for questions about the schema. Everything is asked as text and answered as text, so that
-//! no server's idea of types matters and no statement is prepared.
+//! Questions about the schema. Everything is asked as text and answered as text, so that no server's idea of types matters
+//! and no statement is prepared.
 
-use futures_util::TryStreamExt as _;
+use std::{io, time::Duration};
+
+use anyhow::anyhow;
+use async_trait::async_trait;
+use futures_util::{Stream, TryStreamExt as _};
 use sqlx::{
-    AssertSqlSafe, Connection as _, Either, Executor as _, MySqlConnection, MySqlPool, Row as _, SqliteConnection,
-    SqlitePool, mysql::MySqlRow, sqlite::SqliteRow,
+    AssertSqlSafe, Connection as _, Either, Executor as _, MySqlConnection, Row as _, SqliteConnection,
+    mysql::MySqlRow, sqlite::SqliteRow,
+};
+use tokio::time::timeout;
+
+use crate::store::{
+    connect::Database,
+    dialect::{Dialect, Fault, MySql, Sqlite},
+    settings::Settings,
 };
 
-/// The pool that leads to the store.
-#[derive(Clone, Debug)]
-pub enum Database {
-    MySql(MySqlPool),
-    Sqlite(SqlitePool),
+/// A row of an answer: each value as text, `None` for NULL.
+pub(in crate::store) type Answer = Vec<Option<String>>;
+
+/// A connection that can be asked.
+#[async_trait]
+pub(in crate::store) trait Ask: Send {
+    /// The rows that one statement, or several, answer with; none where they give none.
+    async fn ask(&mut self, sql: &str) -> sqlx::Result<Vec<Answer>>;
+
+    /// The first value of the first row.
+    async fn ask_one(&mut self, sql: &str) -> sqlx::Result<Option<String>> {
+        Ok(self.ask(sql).await?.into_iter().next().and_then(|answer| answer.into_iter().next()).flatten())
+    }
 }
 
-/// One connection, taken out of its pool. It is closed when dropped, so that nothing it was left in survives.
-#[derive(Debug)]
-pub(super) enum Link {
+#[async_trait]
+impl Ask for MySqlConnection {
+    async fn ask(&mut self, sql: &str) -> sqlx::Result<Vec<Answer>> {
+        collect(self.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql))), mysql_answer).await
+    }
+}
+
+#[async_trait]
+impl Ask for SqliteConnection {
+    async fn ask(&mut self, sql: &str) -> sqlx::Result<Vec<Answer>> {
+        collect(self.fetch_many(sqlx::raw_sql(AssertSqlSafe(sql))), sqlite_answer).await
+    }
+}
+
+/// A connection of one's own, whose answers are waited for so long and no longer. Dropped, it is closed.
+pub(super) struct Link {
+    inner: Inner,
+    limit: Duration,
+}
+
+enum Inner {
     MySql(MySqlConnection),
     Sqlite(SqliteConnection),
 }
 
-/// A row of an answer: each value as text, `None` for NULL.
-pub(super) type Answer = Vec<Option<String>>;
+/// # Errors
+/// The database cannot be reached; in words, and without any secret.
+pub(super) async fn connect(settings: &Settings) -> anyhow::Result<Link> {
+    let limit = settings.statement_timeout.0;
+    let inner = match Database::new(settings).map_err(anyhow::Error::msg)? {
+        Database::MySql(mysql) => within(limit, MySql::connect(&mysql)).await.map(Inner::MySql)?,
+        Database::Sqlite(sqlite) => within(limit, Sqlite::connect(&sqlite)).await.map(Inner::Sqlite)?,
+    };
+    Ok(Link { inner, limit })
+}
 
-impl Database {
-    pub(super) async fn link(&self) -> sqlx::Result<Link> {
-        match self {
-            Self::MySql(pool) => Ok(Link::MySql(pool.acquire().await?.detach())),
-            Self::Sqlite(pool) => Ok(Link::Sqlite(pool.acquire().await?.detach())),
-        }
-    }
-
-    /// What the dialect is called in `sql/`.
-    pub(super) fn is_sqlite(&self) -> bool {
-        matches!(self, Self::Sqlite(_))
+async fn within<L>(limit: Duration, connecting: impl Future<Output = Result<L, Fault>>) -> anyhow::Result<L> {
+    match timeout(limit, connecting).await {
+        Ok(Ok(link)) => Ok(link),
+        Ok(Err(fault)) => Err(anyhow!(fault.into_text())),
+        Err(_) => Err(anyhow!("the database did not answer a connect within {limit:?}")),
     }
 }
 
 impl Link {
-    /// The rows that one statement answers with; none where it gives none.
-    pub(super) async fn ask(&mut self, sql: &str) -> sqlx::Result<Vec<Answer>> {
-        let query = sqlx::raw_sql(AssertSqlSafe(sql));
-        match self {
-            Self::MySql(link) => {
-                link.fetch_many(query).try_filter_map(async |step| mysql_answer(step)).try_collect().await
-            }
-            Self::Sqlite(link) => {
-                link.fetch_many(query).try_filter_map(async |step| sqlite_answer(step)).try_collect().await
-            }
-        }
+    pub(super) fn is_sqlite(&self) -> bool {
+        matches!(self.inner, Inner::Sqlite(_))
     }
 
-    /// The first value of the first row.
-    pub(super) async fn ask_one(&mut self, sql: &str) -> sqlx::Result<Option<String>> {
-        Ok(self.ask(sql).await?.into_iter().next().and_then(|answer| answer.into_iter().next()).flatten())
-    }
-
+    /// Says goodbye, so that the server does not log a broken connection.
     pub(super) async fn close(self) -> sqlx::Result<()> {
-        match self {
-            Self::MySql(link) => link.close().await,
-            Self::Sqlite(link) => link.close().await,
+        match self.inner {
+            Inner::MySql(link) => link.close().await,
+            Inner::Sqlite(link) => link.close().await,
         }
     }
 }
 
-fn mysql_answer<D>(step: Either<D, MySqlRow>) -> sqlx::Result<Option<Answer>> {
-    let Either::Right(row) = step else { return Ok(None) };
+#[async_trait]
+impl Ask for Link {
+    async fn ask(&mut self, sql: &str) -> sqlx::Result<Vec<Answer>> {
+        let asking = match &mut self.inner {
+            Inner::MySql(link) => link.ask(sql),
+            Inner::Sqlite(link) => link.ask(sql),
+        };
+        let late = |_| sqlx::Error::Io(io::Error::new(io::ErrorKind::TimedOut, "the database did not answer in time"));
+        timeout(self.limit, asking).await.map_err(late)?
+    }
+}
+
+async fn collect<D, R>(
+    steps: impl Stream<Item = sqlx::Result<Either<D, R>>>,
+    answer: fn(&R) -> sqlx::Result<Answer>,
+) -> sqlx::Result<Vec<Answer>> {
+    steps.try_filter_map(async |step| step.right().map(|row| answer(&row)).transpose()).try_collect().await
+}
+
+fn mysql_answer(row: &MySqlRow) -> sqlx::Result<Answer> {
     let text = |index| {
         // The text protocol sends every value as text; only the declared type differs, and is not asked for.
         let value = row.try_get_unchecked::<Option<Vec<u8>>, _>(index)?;
         Ok(value.map(|bytes| String::from_utf8_lossy(&bytes).into_owned()))
     };
-    (0..row.len()).map(text).collect::<sqlx::Result<_>>().map(Some)
+    (0..row.len()).map(text).collect()
 }
 
-fn sqlite_answer<D>(step: Either<D, SqliteRow>) -> sqlx::Result<Option<Answer>> {
-    let Either::Right(row) = step else { return Ok(None) };
-    (0..row.len()).map(|index| row.try_get_unchecked(index)).collect::<sqlx::Result<_>>().map(Some)
+fn sqlite_answer(row: &SqliteRow) -> sqlx::Result<Answer> {
+    (0..row.len()).map(|index| row.try_get_unchecked(index)).collect()
 }
 
 /// A text as an SQL literal that means the same in every SQL mode.

@@ -5,6 +5,7 @@
 
 mod columns;
 mod example;
+mod facts;
 mod init;
 mod link;
 mod mysql;
@@ -18,9 +19,10 @@ mod trial;
 
 use anyhow::Context as _;
 
+pub(in crate::store) use self::facts::facts;
 use self::{
-    columns::Target,
-    link::Link,
+    columns::{Hidden, Target},
+    link::{Ask, Link, connect},
     own::Place,
     server::Server,
     table::{Table, near_miss},
@@ -28,7 +30,6 @@ use self::{
 pub use self::{
     example::example,
     init::{InitError, Plan, apply, plan},
-    link::Database,
     own::SCHEMA_VERSION,
 };
 use crate::{
@@ -51,7 +52,7 @@ pub struct Inspection {
 ///
 /// # Errors
 /// The database cannot be reached, or fails in mid-inspection. Whatever can be told about the schema is a finding.
-pub async fn inspect(database: &Database, settings: &Settings, max_payload: Option<u64>) -> anyhow::Result<Inspection> {
+pub async fn inspect(settings: &Settings, max_payload: Option<u64>) -> anyhow::Result<Inspection> {
     let application = match application_name(settings) {
         Ok(application) => application,
         Err(problem) => {
@@ -59,11 +60,11 @@ pub async fn inspect(database: &Database, settings: &Settings, max_payload: Opti
             return Ok(Inspection { findings: vec![finding], message_id_form: None });
         }
     };
-    let (mut link, server) = connected(database).await.context("connect to the database")?;
+    let (mut link, server) = connected(settings).await?;
     let mut inspection = Inspection::default();
     if let Some(server) = &server {
         inspection.findings.extend(server.findings(max_payload));
-        inspection.findings.push(server::splitting(database, server.is_mariadb).await.context("compare connections")?);
+        inspection.findings.push(server::splitting(settings, server.is_mariadb).await.context("compare connections")?);
     }
     let place = Place { settings, application: &application, server: server.as_ref() };
     inspection.look(&mut link, &place).await.context("inspect the schema")?;
@@ -72,35 +73,50 @@ pub async fn inspect(database: &Database, settings: &Settings, max_payload: Opti
 }
 
 impl Inspection {
-    async fn look(&mut self, link: &mut Link, place: &Place<'_>) -> sqlx::Result<()> {
+    async fn look(&mut self, link: &mut dyn Ask, place: &Place<'_>) -> sqlx::Result<()> {
         let Place { settings, application, server } = *place;
         let target = example::target(application, server);
-        let findings = &mut self.findings;
         let table = read_table(link, server, application).await?;
+        let hidden = match (&table, server) {
+            (Some(table), Some(server)) => trial::hidden(link, table, &target, settings, server).await?,
+            _ => Hidden::default(),
+        };
         match &table {
-            None => findings.push(missing(link, place, &target).await?),
-            Some(table) => {
-                let account = server.map(|server| server.account.as_str());
-                findings.extend(columns::judge(table, settings, &target, account));
-                findings.extend(shape::judge(table, settings, &target));
-                findings.extend(trial::condition(link, settings, &target).await?);
-                if let Some(server) = server {
-                    findings.extend(trial::privileges(link, table, &target, server, place).await?);
-                }
-                if !findings.iter().any(Finding::is_bad) {
-                    findings.extend(trial::statuses(link, table, settings, &target).await?);
-                    findings.extend(trial::clock(link, table, settings, &target).await?);
-                }
-            }
+            Some(table) => self.look_at_table(link, place, table, &hidden).await?,
+            None => self.findings.push(missing(link, place, &target).await?),
         }
         let (own, form) = own::inspect(link, place).await?;
         self.findings.extend(own);
         if let (Some(MessageIdForm::TypeAndKey), Some(table)) = (&form, &table)
             && let Err(why) = shape::type_and_key_identify(table, settings)
+            && hidden.columns.is_empty()
         {
             self.findings.push(no_longer_unique(settings, &target, &why));
         }
         self.message_id_form = form;
+        Ok(())
+    }
+
+    async fn look_at_table(
+        &mut self,
+        link: &mut dyn Ask,
+        place: &Place<'_>,
+        table: &Table,
+        hidden: &Hidden,
+    ) -> sqlx::Result<()> {
+        let Place { settings, application, server } = *place;
+        let target = example::target(application, server);
+        self.findings.extend(columns::judge(table, settings, &target, hidden));
+        self.findings.extend(shape::judge(table, settings, &target, hidden));
+        self.findings.extend(trial::condition(link, settings, &target).await?);
+        if let Some(server) = server {
+            self.findings.extend(trial::privileges(link, table, &target, server, place).await?);
+        }
+        // Rows are looked at only where all that the questions name is there.
+        if !self.findings.iter().any(Finding::is_bad) {
+            self.findings.extend(trial::statuses(link, table, settings, &target).await?);
+            self.findings.extend(trial::clock(link, table, settings, &target).await?);
+        }
         Ok(())
     }
 }
@@ -114,23 +130,20 @@ fn application_name(settings: &Settings) -> Result<TableName, String> {
 }
 
 /// A connection, and what is known of the server behind it; nothing for SQLite, which has none.
-async fn connected(database: &Database) -> sqlx::Result<(Link, Option<Server>)> {
-    let mut link = database.link().await?;
-    let server = match &link {
-        Link::MySql(_) => Some(Server::look(&mut link).await?),
-        Link::Sqlite(_) => None,
-    };
+async fn connected(settings: &Settings) -> anyhow::Result<(Link, Option<Server>)> {
+    let mut link = connect(settings).await?;
+    let server = if link.is_sqlite() { None } else { Some(Server::look(&mut link).await?) };
     Ok((link, server))
 }
 
 /// What can be seen of a table, by the dialect's own catalogue.
-async fn read_table(link: &mut Link, server: Option<&Server>, name: &TableName) -> sqlx::Result<Option<Table>> {
+async fn read_table(link: &mut dyn Ask, server: Option<&Server>, name: &TableName) -> sqlx::Result<Option<Table>> {
     let Some(server) = server else { return sqlite::read(link, &name.name).await };
     let Some(schema) = name.schema.as_ref().or(server.schema.as_ref()) else { return Ok(None) };
     mysql::read(link, server, schema, &name.name).await
 }
 
-async fn missing(link: &mut Link, place: &Place<'_>, target: &Target) -> sqlx::Result<Finding> {
+async fn missing(link: &mut dyn Ask, place: &Place<'_>, target: &Target) -> sqlx::Result<Finding> {
     let Place { settings, application, server } = *place;
     let point = format!("table {application}");
     let create = format!("{};", example::create_table(application, settings, server.is_none()).join("; "));

@@ -1,13 +1,18 @@
 //! Reading a table's shape from MySQL's and MariaDB's `information_schema`.
 
 use super::{
-    link::{Answer, Link, literal},
+    link::{Answer, Ask, literal},
     server::Server,
     table::{Column, Index, Kind, Part, Table},
 };
 
 /// What the account can see of a table; `None` where it sees nothing, whether or not there is such a table.
-pub(super) async fn read(link: &mut Link, server: &Server, schema: &str, table: &str) -> sqlx::Result<Option<Table>> {
+pub(super) async fn read(
+    link: &mut dyn Ask,
+    server: &Server,
+    schema: &str,
+    table: &str,
+) -> sqlx::Result<Option<Table>> {
     let of = |schema_column: &str, table_column: &str| {
         format!("{schema_column} = {} AND {table_column} = {}", literal(schema, false), literal(table, false))
     };
@@ -55,7 +60,7 @@ pub(super) async fn read(link: &mut Link, server: &Server, schema: &str, table: 
 }
 
 /// The names of the tables of a schema that the account can see, a thousand at most.
-pub(super) async fn table_names(link: &mut Link, schema: &str) -> sqlx::Result<Vec<String>> {
+pub(super) async fn table_names(link: &mut dyn Ask, schema: &str) -> sqlx::Result<Vec<String>> {
     let sql = format!(
         "/* outbill:inspect_names */ SELECT TABLE_NAME FROM information_schema.TABLES WHERE TABLE_SCHEMA = {} LIMIT 1000",
         literal(schema, false)

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{
-    link::{Database, Link, literal},
+    link::{Ask, literal},
     read_table,
     server::Server,
     table::Table,
@@ -80,7 +80,7 @@ impl Own {
         self.definition(is_sqlite).trim_end().replacen("{table}", &name, 1)
     }
 
-    pub(super) async fn find(&self, link: &mut Link, place: &Place<'_>) -> sqlx::Result<Found> {
+    pub(super) async fn find(&self, link: &mut dyn Ask, place: &Place<'_>) -> sqlx::Result<Found> {
         let name = self.name(place.settings, place.application);
         let Some(table) = read_table(link, place.server, &name).await? else { return Ok(Found::Nothing) };
         Ok(match self.difference(&table, place.server.is_none()) {
@@ -121,7 +121,10 @@ pub(super) struct Place<'a> {
 }
 
 /// Whether `run` can work with the own tables, and how message ids are made.
-pub(super) async fn inspect(link: &mut Link, place: &Place<'_>) -> sqlx::Result<(Vec<Finding>, Option<MessageIdForm>)> {
+pub(super) async fn inspect(
+    link: &mut dyn Ask,
+    place: &Place<'_>,
+) -> sqlx::Result<(Vec<Finding>, Option<MessageIdForm>)> {
     let mut findings = Vec::new();
     for own in &OWN {
         let point = format!("table {}", own.name(place.settings, place.application));
@@ -176,7 +179,7 @@ pub(super) fn foreign(point: String, difference: &str) -> Finding {
     )
 }
 
-pub(super) async fn meta(link: &mut Link, name: &TableName, is_sqlite: bool) -> sqlx::Result<Meta> {
+pub(super) async fn meta(link: &mut dyn Ask, name: &TableName, is_sqlite: bool) -> sqlx::Result<Meta> {
     let table = name.quoted('`');
     let mut meta = Meta::default();
     for (key, value) in [("schema_version", &mut meta.schema_version), ("message_id_form", &mut meta.message_id_form)] {
@@ -187,11 +190,11 @@ pub(super) async fn meta(link: &mut Link, name: &TableName, is_sqlite: bool) -> 
 }
 
 /// The statement that writes a value of `meta`.
-pub(super) fn insert_meta(name: &TableName, key: &str, value: &str, database: &Database) -> String {
+pub(super) fn insert_meta(name: &TableName, key: &str, value: &str, is_sqlite: bool) -> String {
     let value = if value.is_ascii() && !value.contains(['\'', '\\']) {
         format!("'{value}'")
     } else {
-        literal(value, database.is_sqlite())
+        literal(value, is_sqlite)
     };
     format!("INSERT INTO {} (name, value) VALUES ('{key}', {value})", name.quoted('`'))
 }

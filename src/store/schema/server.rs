@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
-use super::link::{Database, Link};
-use crate::finding::Finding;
+use super::link::{Ask, connect};
+use crate::{finding::Finding, store::settings::Settings};
 
 /// Connections that are compared to find read/write splitting; each is asked in several ways.
 const COMPARED_LINKS: usize = 2;
@@ -31,7 +31,7 @@ pub(super) struct Server {
 }
 
 impl Server {
-    pub(super) async fn look(link: &mut Link) -> sqlx::Result<Self> {
+    pub(super) async fn look(link: &mut dyn Ask) -> sqlx::Result<Self> {
         let sql = "/* outbill:inspect_variables */ SHOW VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', \
                    'read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only', 'offline_mode', \
                    'max_allowed_packet', 'lower_case_table_names')";
@@ -140,7 +140,7 @@ impl Server {
 }
 
 /// Asks several connections, in each of the ways that a proxy might send elsewhere, which server answers.
-pub(super) async fn splitting(database: &Database, is_mariadb: bool) -> sqlx::Result<Finding> {
+pub(super) async fn splitting(settings: &Settings, is_mariadb: bool) -> anyhow::Result<Finding> {
     let uuid = if is_mariadb { "''" } else { "@@server_uuid" };
     let who = format!(
         "SELECT CONCAT_WS(' ', CONCAT(@@hostname, ':', @@port), CONCAT('id ', @@server_id), NULLIF({uuid}, ''))"
@@ -148,7 +148,7 @@ pub(super) async fn splitting(database: &Database, is_mariadb: bool) -> sqlx::Re
     let locking = format!("{who} FOR UPDATE");
     let mut links = Vec::new();
     for _ in 0..COMPARED_LINKS {
-        links.push(database.link().await?);
+        links.push(connect(settings).await?);
     }
     let mut servers = Vec::new();
     for link in &mut links {

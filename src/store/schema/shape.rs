@@ -1,14 +1,25 @@
 //! What a table must have beyond its columns: an index for the queues, an id that means one row, transactions. Pure.
 
-use super::{columns::Target, table::Table};
+use super::{
+    columns::{Hidden, Target},
+    table::Table,
+};
 use crate::{
     finding::Finding,
     store::{mapping::quote_name, settings::Settings},
 };
 
-/// Every mistake in the table as a whole, and what is right about it.
-pub(super) fn judge(table: &Table, settings: &Settings, target: &Target) -> Vec<Finding> {
-    let mut findings = vec![kind(table, target), index(table, settings, target), identity(table, settings, target)];
+/// Every mistake in the table as a whole, and what is right about it. An index over a hidden column may be hidden with it:
+/// nothing is said about it before the column is to be seen.
+pub(super) fn judge(table: &Table, settings: &Settings, target: &Target, hidden: &Hidden) -> Vec<Finding> {
+    let mut findings = vec![kind(table, target)];
+    let is_hidden = |column: &str| hidden.columns.iter().any(|it| it == column);
+    if !table.is_view && !is_hidden(&settings.columns.id) {
+        findings.push(identity(table, settings, target));
+    }
+    if !table.is_view && !queue_columns(settings).into_iter().any(is_hidden) {
+        findings.push(index(table, settings, target));
+    }
     if table.is_partitioned {
         findings.push(Finding::warning(
             format!("table {}", target.table),
@@ -49,7 +60,7 @@ fn kind(table: &Table, target: &Target) -> Finding {
     if table.is_view {
         return Finding::warning(
             point,
-            "is a view: its index and its id cannot be checked",
+            "is a view: whether it has the index, and an id that is unique, cannot be checked",
             "point store.table at the table itself, and put the view's condition into store.where",
         );
     }
@@ -70,9 +81,6 @@ fn index(table: &Table, settings: &Settings, target: &Target) -> Finding {
     let point = format!("index on ({status}, {next_retry_time})");
     if let Some(index) = table.queue_index(wanted) {
         return Finding::good(point, index.to_string());
-    }
-    if table.is_view {
-        return Finding::warning(point, "not known of a view", "make sure that the table below has it");
     }
     let mut problem = format!(
         "missing: without it every poll reads the whole table; it must be exactly ({status}, {next_retry_time}), or end in {id}"
@@ -100,12 +108,8 @@ fn create_index(table: &Table, settings: &Settings, target: &Target) -> String {
     let name = if taken(&base) { format!("{base}_outbill") } else { base };
     let name = quote_name(&name, '`');
     // The database appends the primary key to every index: only where that does not begin with the id must it be named.
-    let is_led_by_id = table
-        .indexes
-        .iter()
-        .find(|index| index.primary)
-        .and_then(|index| index.parts.first()?.column.as_deref())
-        .is_some_and(|column| column.eq_ignore_ascii_case(&settings.columns.id));
+    // Where there is no key yet, the id is going to be it.
+    let is_led_by_id = table.appended().first().is_none_or(|part| part.is_whole(&settings.columns.id));
     let columns = if is_led_by_id {
         format!("{status}, {next_retry_time}")
     } else {
@@ -119,9 +123,6 @@ fn create_index(table: &Table, settings: &Settings, target: &Target) -> String {
 fn identity(table: &Table, settings: &Settings, target: &Target) -> Finding {
     let id = settings.columns.id.as_str();
     let point = format!("id {id}");
-    if table.is_view {
-        return Finding::warning(point, "not known to be unique in a view", "make sure that it is");
-    }
     let is_nullable = table.column(id).is_some_and(|column| column.nullable);
     let is_unique = table.is_unique(&[id]);
     if is_unique && !is_nullable {

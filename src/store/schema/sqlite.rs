@@ -1,12 +1,12 @@
 //! Reading a table's shape from SQLite's pragmas.
 
 use super::{
-    link::{Answer, Link, literal},
+    link::{Answer, Ask, literal},
     table::{Column, Index, Kind, Part, Table},
 };
 
 /// What is known of a table; `None` where there is none.
-pub(super) async fn read(link: &mut Link, table: &str) -> sqlx::Result<Option<Table>> {
+pub(super) async fn read(link: &mut dyn Ask, table: &str) -> sqlx::Result<Option<Table>> {
     let name = literal(table, true);
     let master =
         format!("SELECT type, name FROM sqlite_schema WHERE type IN ('table', 'view') AND lower(name) = lower({name})");
@@ -57,7 +57,7 @@ pub(super) async fn read(link: &mut Link, table: &str) -> sqlx::Result<Option<Ta
     Ok(Some(Table { columns, indexes, is_view: text(&shown, 0) == "view", triggers, ..Table::default() }))
 }
 
-pub(super) async fn table_names(link: &mut Link) -> sqlx::Result<Vec<String>> {
+pub(super) async fn table_names(link: &mut dyn Ask) -> sqlx::Result<Vec<String>> {
     let sql = "SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%' LIMIT 1000";
     Ok(link.ask(sql).await?.into_iter().filter_map(|answer| answer.into_iter().next().flatten()).collect())
 }

@@ -82,12 +82,13 @@ impl Table {
     /// usable. The database appends the primary key's columns to every index, which is where `id` may come from.
     pub(super) fn queue_index(&self, [status, next_retry_time, id]: [&str; 3]) -> Option<&Index> {
         let wanted = [status, next_retry_time, id];
+        // Without any key the id is about to become it: that it is not yet is a mistake of its own.
+        let needed = if self.appended().is_empty() { wanted.len() - 1 } else { wanted.len() };
         self.indexes.iter().filter(|index| index.usable && !index.primary).find(|index| {
-            let own = index.parts.iter();
-            let appended = self.primary_key().iter().filter(|part| !index.parts.contains(part));
-            let mut parts = own.chain(appended);
+            let appended = self.appended().iter().filter(|part| !index.parts.contains(part));
+            let mut parts = index.parts.iter().chain(appended);
             index.parts.len() <= wanted.len()
-                && wanted.iter().all(|name| parts.next().is_some_and(|part| part.is_plain(name)))
+                && wanted.iter().take(needed).all(|name| parts.next().is_some_and(|part| part.is_plain(name)))
         })
     }
 
@@ -108,8 +109,18 @@ impl Table {
         indexes.first()?.parts.first()?.column.as_deref()
     }
 
-    fn primary_key(&self) -> &[Part] {
-        self.indexes.iter().find(|index| index.primary).map_or(&[], |index| &index.parts)
+    /// The columns that the database appends to every index.
+    pub(super) fn appended(&self) -> &[Part] {
+        let primary = self.indexes.iter().find(|index| index.primary);
+        // Without a primary key InnoDB takes the first unique index over columns that are not NULL.
+        let chosen = primary.or_else(|| self.indexes.iter().find(|index| index.unique && self.is_never_null(index)));
+        chosen.map_or(&[], |index| &index.parts)
+    }
+
+    fn is_never_null(&self, index: &Index) -> bool {
+        let is_null =
+            |part: &Part| part.column.as_deref().and_then(|name| self.column(name)).is_none_or(|it| it.nullable);
+        !index.parts.iter().any(is_null)
     }
 }
 
@@ -118,7 +129,7 @@ impl Part {
         self.is_whole(name) && !self.descending
     }
 
-    fn is_whole(&self, name: &str) -> bool {
+    pub(super) fn is_whole(&self, name: &str) -> bool {
         self.whole && self.column.as_deref().is_some_and(|column| same(column, name))
     }
 }
@@ -199,7 +210,8 @@ mod tests {
 
     fn with_primary(primary: &[&str], columns: &[&str]) -> Table {
         let key = Index { primary: true, unique: true, ..index("PRIMARY", primary) };
-        Table { indexes: vec![key, index("idx", columns)], ..Table::default() }
+        let keys = if primary.is_empty() { vec![] } else { vec![key] };
+        Table { indexes: keys.into_iter().chain([index("idx", columns)]).collect(), ..Table::default() }
     }
 
     #[test]
@@ -210,7 +222,8 @@ mod tests {
             (&["tenant", "id"], &["status", "next_retry_time"], false),
             (&["tenant", "id"], &["status", "next_retry_time", "id"], true),
             (&["id", "created_at"], &["status", "next_retry_time"], true),
-            (&[], &["status", "next_retry_time"], false),
+            (&[], &["status", "next_retry_time"], true),
+            (&[], &["status", "biz_type"], false),
             (&["id"], &["status"], false),
             (&["id"], &["next_retry_time", "status"], false),
             (&["id"], &["status", "next_retry_time", "biz_type"], false),

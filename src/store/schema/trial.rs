@@ -2,8 +2,8 @@
 //! a statement that changes nothing: `LIMIT 0`, or an EXPLAIN, which asks for the same privileges as the real thing.
 
 use super::{
-    columns::{Role, Target, roles},
-    link::Link,
+    columns::{Hidden, Role, Target, roles},
+    link::Ask,
     own::{OWN, Place},
     server::Server,
     shape::queue_columns,
@@ -35,7 +35,7 @@ const STATUSES_MAX: usize = 32;
 /// Whether the account may do all that `run` does to the application's table and to the own tables (those that are
 /// there), each missing right with its GRANT.
 pub(super) async fn privileges(
-    link: &mut Link,
+    link: &mut dyn Ask,
     table: &Table,
     target: &Target,
     server: &Server,
@@ -84,8 +84,29 @@ pub(super) async fn privileges(
     Ok(findings)
 }
 
+/// Which of the columns that are not to be seen may be there all the same: the server refuses to talk about them.
+pub(super) async fn hidden(
+    link: &mut dyn Ask,
+    table: &Table,
+    target: &Target,
+    settings: &Settings,
+    server: &Server,
+) -> sqlx::Result<Hidden> {
+    let mut hidden = Hidden { account: server.account.clone(), columns: Vec::new() };
+    for role in roles(settings).into_iter().filter(|role| table.column(&role.column).is_none()) {
+        if denied(link, &select(&role, target)).await? {
+            hidden.columns.push(role.column);
+        }
+    }
+    Ok(hidden)
+}
+
 /// Whether `store.where` is a condition over the table's columns.
-pub(super) async fn condition(link: &mut Link, settings: &Settings, target: &Target) -> sqlx::Result<Option<Finding>> {
+pub(super) async fn condition(
+    link: &mut dyn Ask,
+    settings: &Settings,
+    target: &Target,
+) -> sqlx::Result<Option<Finding>> {
     let Some(condition) = settings.condition.as_deref() else { return Ok(None) };
     let point = "store.where";
     let explain = if target.is_sqlite { "EXPLAIN QUERY PLAN" } else { "EXPLAIN" };
@@ -115,7 +136,7 @@ pub(super) async fn condition(link: &mut Link, settings: &Settings, target: &Tar
 /// Statuses in the table that the map does not know: such bills are left alone. Skips from value to value along the
 /// index, and so reads a few entries only.
 pub(super) async fn statuses(
-    link: &mut Link,
+    link: &mut dyn Ask,
     table: &Table,
     settings: &Settings,
     target: &Target,
@@ -152,7 +173,7 @@ pub(super) async fn statuses(
 
 /// Whether the application writes `created_at` by the clock that the store's `NOW()` shows: told by the newest bills.
 pub(super) async fn clock(
-    link: &mut Link,
+    link: &mut dyn Ask,
     table: &Table,
     settings: &Settings,
     target: &Target,
@@ -180,7 +201,11 @@ pub(super) async fn clock(
         Finding::warning(
             "time zone",
             format!("{} of the newest bills is {hours} h off the store's clock: the application seems to write it in another time zone", columns.created_at),
-            "set store.time_zone to the application's zone, such as +08:00 or Europe/Berlin; until then nothing is taken for expired",
+            if target.is_sqlite {
+                "write it in UTC, as CURRENT_TIMESTAMP does; until then nothing is taken for expired"
+            } else {
+                "set store.time_zone to the application's zone, such as +08:00 or Europe/Berlin; until then nothing is taken for expired"
+            },
         )
     }))
 }
@@ -203,7 +228,7 @@ fn update(role: &Role, target: &Target) -> String {
 }
 
 /// Whether a statement is refused for want of a privilege. Any other refusal has a finding of its own elsewhere.
-async fn denied(link: &mut Link, sql: &str) -> sqlx::Result<bool> {
+async fn denied(link: &mut dyn Ask, sql: &str) -> sqlx::Result<bool> {
     match link.ask(sql).await {
         Ok(_) => Ok(false),
         Err(sqlx::Error::Database(error)) => Ok(is_denied(error.message(), number(error.as_ref()).as_deref())),

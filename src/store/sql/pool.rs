@@ -63,7 +63,7 @@ struct Idle<L> {
     link: L,
     epoch: u64,
     opened_at: Instant,
-    idle_since: Instant,
+    since: Instant,
 }
 
 impl<D: Dialect> fmt::Debug for Pool<D> {
@@ -90,7 +90,7 @@ impl<D: Dialect> Pool<D> {
             Err(_) => return Err(unavailable("every connection to the database is busy".to_owned())),
         };
         while let Some(mut idle) = self.pop() {
-            if idle.idle_since.elapsed() > IDLE_TRUSTED
+            if idle.since.elapsed() > IDLE_TRUSTED
                 && !matches!(timeout(PING_LIMIT, D::ping(&mut idle.link)).await, Ok(Ok(())))
             {
                 // Whatever took this one has most likely taken those beside it.
@@ -157,12 +157,12 @@ pub(super) struct Lease<'pool, D: Dialect> {
     _permit: SemaphorePermit<'pool>,
 }
 
-impl<'pool, D: Dialect> Lease<'pool, D> {
+impl<D: Dialect> Lease<'_, D> {
     /// Hands the connection on. Only for callers that left nothing open on it.
     pub(super) fn give_back(self) {
         if self.is_sound && self.epoch == self.pool.epoch.load(Ordering::Relaxed) {
             let Self { pool, link, epoch, opened_at, .. } = self;
-            pool.lock().push(Idle { link, epoch, opened_at, idle_since: Instant::now() });
+            pool.lock().push(Idle { link, epoch, opened_at, since: Instant::now() });
         }
     }
 

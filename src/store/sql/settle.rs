@@ -97,11 +97,9 @@ impl<D: Dialect> SqlStore<D> {
         ids: &[&BillId],
     ) -> Result<u64, Failure> {
         let mut changed = 0;
-        let statements = ids.len().div_ceil(List::MAX);
-        let Some(size) = ids.len().checked_add(statements).and_then(|sum| (sum - 1).checked_div(statements)) else {
-            return Ok(0);
-        };
-        for chunk in ids.chunks(size.max(1)) {
+        let statements = ids.len().div_ceil(List::MAX).max(1);
+        let size = ids.len().div_ceil(statements).max(1);
+        for chunk in ids.chunks(size) {
             let (sql, length) = list.fitting(chunk.len());
             let values: Vec<Value<'_>> = self.padded(chunk.iter().copied(), length).collect();
             changed += matched(lease.execute(sql, &values).await?, chunk.len())?;

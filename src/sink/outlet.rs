@@ -1,8 +1,7 @@
-//! The sink's side of the contract with the relay, kept over all connections: where deliveries come from and reports go.
+//! A sink's side of the contract with the relay, kept over all connections: where deliveries come from and reports go.
 
 use tokio::sync::{mpsc, watch};
 
-use super::exchanges::Exchanges;
 use crate::{
     decision::{Exposure, Outcome, Trouble},
     sink::{Delivery, Health, Report, Ticket},
@@ -15,7 +14,6 @@ pub(super) struct Outlet<'a> {
     pub(super) is_open: bool,
     pub(super) reports: mpsc::Sender<Report>,
     health: &'a watch::Sender<Health>,
-    pub(super) exchanges: Exchanges,
     /// Reports that are due, until the next [`flush`](Self::flush).
     due: Vec<Report>,
 }
@@ -26,7 +24,7 @@ impl<'a> Outlet<'a> {
         reports: mpsc::Sender<Report>,
         health: &'a watch::Sender<Health>,
     ) -> Self {
-        Self { inbox, is_open: true, reports, health, exchanges: Exchanges::default(), due: Vec::new() }
+        Self { inbox, is_open: true, reports, health, due: Vec::new() }
     }
 
     pub(super) fn report(&mut self, ticket: Ticket, outcome: Outcome) {

@@ -1,0 +1,26 @@
+//! The RabbitMQ sink against real brokers.
+
+#[path = "../support/mod.rs"]
+mod support;
+
+mod returns;
+mod routing;
+
+use std::sync::Arc;
+
+use outbill::sink::rabbitmq::{RabbitmqSink, settings::Settings};
+use serde_json::{Value, json};
+
+use support::brokers::Broker;
+
+/// A sink with the given settings on top of the broker's URL.
+fn sink(broker: &Broker, more: &Value) -> Arc<RabbitmqSink> {
+    let mut settings = json!({ "url": broker.url });
+    settings.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    sink_of(&settings)
+}
+
+fn sink_of(settings: &Value) -> Arc<RabbitmqSink> {
+    let settings: Settings = serde_json::from_value(settings.clone()).unwrap();
+    Arc::new(RabbitmqSink::new("rabbit", settings).unwrap())
+}
