@@ -34,6 +34,7 @@ pub(crate) async fn eventually<T>(what: &str, limit: Duration, mut look: impl As
         if let Some(seen) = look().await {
             return seen;
         }
+        assert!(outbill::all_alive(), "outbill has ended, and there was still to come: {what}");
         assert!(tokio::time::Instant::now() < deadline, "not within {limit:?}: {what}");
     }
 }

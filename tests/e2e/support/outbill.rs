@@ -1,6 +1,8 @@
 //! The real binary as a child process.
 
 use std::{
+    cell::RefCell,
+    collections::HashSet,
     fs,
     path::Path,
     process::Stdio,
@@ -15,6 +17,22 @@ use tokio::{
 };
 
 use super::{Config, eventually, unique};
+
+thread_local! {
+    /// The processes that this test, which has a thread of its own, expects to run.
+    static EXPECTED: RefCell<HashSet<u32>> = RefCell::default();
+}
+
+/// Whether every process that this test expects to run does.
+pub(super) fn all_alive() -> bool {
+    EXPECTED.with_borrow(|pids| pids.iter().copied().all(is_alive))
+}
+
+/// One that has ended and that nobody has waited for yet is a zombie.
+fn is_alive(pid: u32) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
+}
 
 /// Lines of a stream as they come.
 #[derive(Clone, Debug, Default)]
@@ -79,6 +97,7 @@ impl Outbill {
         let (stdout, stderr) = (Lines::default(), Lines::default());
         let readers = vec![stdout.read(child.stdout.take().unwrap()), stderr.read(child.stderr.take().unwrap())];
         let pid = child.id().unwrap();
+        EXPECTED.with_borrow_mut(|pids| pids.insert(pid));
         Self { child, pid, stdout, stderr, readers, secrets: secrets.to_vec() }
     }
 
@@ -107,6 +126,7 @@ impl Outbill {
 
     /// SIGKILL, as the kernel does when memory runs out.
     pub(crate) async fn kill(mut self) {
+        self.may_end();
         self.child.kill().await.unwrap();
     }
 
@@ -120,6 +140,7 @@ impl Outbill {
 
     /// Waits until it has ended by itself.
     pub(crate) async fn finish(mut self, limit: Duration) -> Finished {
+        self.may_end();
         let status = match timeout(limit, self.child.wait()).await {
             Ok(status) => status.unwrap(),
             Err(elapsed) => panic!("still running after {limit:?}: {elapsed}"),
@@ -128,6 +149,10 @@ impl Outbill {
             reader.await.unwrap();
         }
         Finished { code: status.code(), stdout: self.stdout.text(), stderr: self.stderr.text() }
+    }
+
+    fn may_end(&self) {
+        EXPECTED.with_borrow_mut(|pids| pids.remove(&self.pid));
     }
 
     pub(crate) fn is_running(&mut self) -> bool {
@@ -153,6 +178,7 @@ impl Outbill {
 
 impl Drop for Outbill {
     fn drop(&mut self) {
+        self.may_end();
         let (stdout, stderr) = (self.stdout.text(), self.stderr.text());
         if std::thread::panicking() {
             let tail: Vec<&str> = stderr.lines().rev().take(60).collect();
