@@ -27,7 +27,7 @@ fn sink(name: &str, settings: &SinkSettings) -> anyhow::Result<SinkLine> {
         SinkSettings::Rabbitmq(settings) => {
             (Arc::new(rabbitmq::RabbitmqSink::new(name, settings.as_ref().clone())?), settings.in_flight)
         }
-        SinkSettings::File(_) => anyhow::bail!("TEMPORARY"),
+        SinkSettings::File(settings) => (Arc::new(file::FileSink::new(name, settings.clone())), settings.in_flight),
     };
     Ok(SinkLine { name: name.into(), sink, in_flight: in_flight as usize })
 }
