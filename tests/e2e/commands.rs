@@ -91,7 +91,7 @@ async fn preview_shows_the_exact_message_and_sends_nothing(kind: Kind) {
     let nonsense = shop.command(&config, &["preview", "--id", "abc"]).await;
     assert!(matches!(nonsense.code, Some(1 | 64)), "{nonsense:?}");
     assert_eq!(shop.database.count("status = 0 AND retry_count = 0").await, 1);
-    assert_eq!(ledger.distinct(), 0);
+    assert_eq!(ledger.complete().await.0, 0);
 }
 
 async fn retry_brings_failed_bills_back(kind: Kind) {
@@ -119,7 +119,7 @@ async fn retry_brings_failed_bills_back(kind: Kind) {
     let outbill = shop.start(&config);
     shop.wait_for(12, "status = 1").await;
     outbill.terminate(LONG).await;
-    assert_eq!(ledger.distinct(), 10);
+    assert_eq!(ledger.complete().await.0, 10);
 }
 
 async fn release_says_whether_there_was_a_hold(kind: Kind) {

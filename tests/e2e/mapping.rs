@@ -50,9 +50,9 @@ async fn odd_names_and_enum_statuses_are_mapped(kind: Kind) {
     assert_eq!(texts[2][..4], ["c", "broken", "255", "0"], "255 + 1 saturates");
     assert!(texts[2][4].contains("unroutable"), "{texts:?}");
     assert!(
-        ledger.ids().iter().all(|id| id.starts_with("out-box%60s:") || id.starts_with("out-box`s:")),
+        ledger.ids().await.iter().all(|id| id.starts_with("out-box%60s:") || id.starts_with("out-box`s:")),
         "{:?}",
-        ledger.ids()
+        ledger.ids().await
     );
 }
 
@@ -69,7 +69,7 @@ async fn several_pending_values_and_foreign_values_are_told_apart(kind: Kind) {
     let outbill = shop.run(&config).await;
     shop.wait_for(4, "status = 1").await;
     outbill.terminate(LONG).await;
-    assert_eq!(ledger.ids(), ["t:0", "t:0due", "t:4", "t:4due"]);
+    assert_eq!(ledger.ids().await, ["t:0", "t:0due", "t:4", "t:4due"]);
     let left = shop.database.column("SELECT status FROM async_bill WHERE status <> 1 ORDER BY status").await;
     assert_eq!(left, ["2", "3", "9"], "values outside the map are left alone");
 }
@@ -85,6 +85,6 @@ async fn a_condition_hides_rows(kind: Kind) {
     shop.database.bills("t", "b", 1).await;
     shop.wait_for(6, "status = 1").await;
     outbill.terminate(LONG).await;
-    assert_eq!(ledger.distinct(), 6);
+    assert_eq!(ledger.complete().await.0, 6);
     assert_eq!(shop.database.count("deleted_at IS NOT NULL AND status = 0").await, 5);
 }

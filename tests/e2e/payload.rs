@@ -118,6 +118,6 @@ async fn heavy_large_rows_are_read_within_the_limit_on_memory(kind: Kind) {
     shop.wait_for(1, "biz_id = 'giant' AND status = 2").await;
     let peak = outbill.peak_memory_kib();
     outbill.terminate(LONG).await;
-    assert_eq!((ledger.distinct(), ledger.duplicates()), (ROWS, 0));
+    assert_eq!(ledger.complete().await, (ROWS, 0));
     assert!(peak < LIMIT_KIB, "{peak} KiB were resident");
 }

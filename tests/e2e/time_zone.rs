@@ -23,7 +23,7 @@ async fn what_the_application_schedules_with_now_in_shanghai_is_due_at_once(kind
     let early = shop.database.count("biz_id = 'soon-1' AND finished_at < next_retry_time").await;
     assert_eq!(early, 0, "nothing goes before its time");
     outbill.terminate(LONG).await;
-    assert_eq!(ledger.ids(), ["order.paid:now-1", "order.paid:soon-1"]);
+    assert_eq!(ledger.ids().await, ["order.paid:now-1", "order.paid:soon-1"]);
     assert_eq!(shop.database.count("biz_id = 'hour-ahead-1' AND status = 0").await, 1);
     let created =
         shop.database.number("SELECT UNIX_TIMESTAMP(created_at) FROM async_bill WHERE biz_id = 'now-1'").await;

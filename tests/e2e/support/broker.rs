@@ -1,7 +1,7 @@
 //! The consumer's side of RabbitMQ.
 
 use std::{
-    collections::{BTreeMap, HashMap},
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, Mutex},
     time::Duration,
 };
@@ -93,8 +93,8 @@ impl Broker {
         let options = BasicConsumeOptions { no_ack: true, ..BasicConsumeOptions::default() };
         let mut consumer =
             self.channel.basic_consume(queue.into(), "".into(), options, FieldTable::default()).await.unwrap();
-        let ledger = Ledger::default();
-        let books = Arc::clone(&ledger.0);
+        let books = Arc::new(Mutex::new(Books::default()));
+        let ledger = Ledger { books: Arc::clone(&books), channel: self.channel.clone(), queue: queue.to_owned() };
         tokio::spawn(async move {
             while let Some(Ok(delivery)) = consumer.next().await {
                 books.lock().unwrap().add(Received::from(delivery));
@@ -137,18 +137,30 @@ impl From<lapin::message::Delivery> for Received {
     }
 }
 
+/// What the message ids of our own begin with.
+const SIGN: &str = "end of the queue ";
+
 /// The books of one consumer, by message id.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Ledger(Arc<Mutex<Books>>);
+#[derive(Clone, Debug)]
+pub(crate) struct Ledger {
+    books: Arc<Mutex<Books>>,
+    channel: Channel,
+    queue: String,
+}
 
 #[derive(Debug, Default)]
 struct Books {
     by_id: HashMap<String, Vec<Received>>,
     total: usize,
+    signs: HashSet<String>,
 }
 
 impl Books {
     fn add(&mut self, received: Received) {
+        if received.message_id.starts_with(SIGN) {
+            self.signs.insert(received.message_id);
+            return;
+        }
         self.total += 1;
         self.by_id.entry(received.message_id.clone()).or_default().push(received);
     }
@@ -157,23 +169,38 @@ impl Books {
 impl Ledger {
     /// Different message ids.
     pub(crate) fn distinct(&self) -> usize {
-        self.0.lock().unwrap().by_id.len()
+        self.books.lock().unwrap().by_id.len()
+    }
+
+    /// Different message ids and duplicates, once everything that is on the queue now has come: a message of ours
+    /// behind all of it is the sign.
+    pub(crate) async fn complete(&self) -> (usize, usize) {
+        let sign = format!("{SIGN}{}", unique());
+        let properties = BasicProperties::default().with_message_id(sign.as_str().into());
+        let (queue, options) = (self.queue.as_str().into(), BasicPublishOptions::default());
+        let confirm = self.channel.basic_publish("".into(), queue, options, b"", properties).await.unwrap();
+        assert!(confirm.await.unwrap().is_ack());
+        let seen = async || self.books.lock().unwrap().signs.contains(&sign).then_some(());
+        eventually("the end of the queue", super::LONG, seen).await;
+        (self.distinct(), self.duplicates())
     }
 
     /// Messages beyond the first of each id.
     pub(crate) fn duplicates(&self) -> usize {
-        let books = self.0.lock().unwrap();
+        let books = self.books.lock().unwrap();
         books.total - books.by_id.len()
     }
 
-    pub(crate) fn ids(&self) -> Vec<String> {
-        let mut ids: Vec<String> = self.0.lock().unwrap().by_id.keys().cloned().collect();
+    /// All message ids, once everything that is on the queue now has come.
+    pub(crate) async fn ids(&self) -> Vec<String> {
+        self.complete().await;
+        let mut ids: Vec<String> = self.books.lock().unwrap().by_id.keys().cloned().collect();
         ids.sort();
         ids
     }
 
     pub(crate) fn all(&self, message_id: &str) -> Vec<Received> {
-        self.0.lock().unwrap().by_id.get(message_id).cloned().unwrap_or_default()
+        self.books.lock().unwrap().by_id.get(message_id).cloned().unwrap_or_default()
     }
 
     pub(crate) async fn wait_for(&self, count: usize, limit: Duration) {
