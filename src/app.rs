@@ -35,7 +35,7 @@ fn sink(name: &str, settings: &SinkSettings) -> anyhow::Result<SinkLine> {
 /// The names of the parts of an address of this kind of sink.
 pub fn address_keys(settings: &SinkSettings) -> &'static [AddressKey] {
     match settings {
-        SinkSettings::Rabbitmq(_) => &rabbitmq::ADDRESS_KEYS,
+        SinkSettings::Rabbitmq(_) => rabbitmq::ADDRESS_KEYS,
         SinkSettings::File(_) => file::ADDRESS_KEYS,
     }
 }

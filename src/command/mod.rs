@@ -94,10 +94,9 @@ pub async fn run(cli: Cli, env: &Environment<'_>, output: &mut Output) -> ExitCo
     let code = match &result {
         Ok(Exit::Fine) => 0,
         Ok(Exit::Found) => 1,
-        Ok(Exit::Unreachable) => UNREACHABLE,
         Ok(Exit::Aborted(code)) => *code,
         Err(Failure::Config(_) | Failure::Usage(_)) => USAGE,
-        Err(Failure::Unreachable(_)) => UNREACHABLE,
+        Ok(Exit::Unreachable) | Err(Failure::Unreachable(_)) => UNREACHABLE,
         Err(Failure::Fault(_)) => FAULT,
     };
     match &result {
@@ -114,7 +113,6 @@ pub async fn run(cli: Cli, env: &Environment<'_>, output: &mut Output) -> ExitCo
     }
 }
 
-#[expect(clippy::unused_async, reason = "the commands that connect to something are not here yet")]
 async fn dispatch(cli: Cli, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
     let file = crate::config::file(cli.config, env);
     match cli.command {

@@ -210,7 +210,7 @@ fn template(
 /// `None` for a kind that does not exist, which is reported where the sink stands.
 fn address_keys(kind: &str) -> Option<&'static [AddressKey]> {
     match kind {
-        "rabbitmq" => Some(&sink::rabbitmq::ADDRESS_KEYS),
+        "rabbitmq" => Some(sink::rabbitmq::ADDRESS_KEYS),
         "file" => Some(sink::file::ADDRESS_KEYS),
         _ => None,
     }

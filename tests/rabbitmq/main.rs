@@ -3,6 +3,8 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod encrypted;
+mod outages;
 mod returns;
 mod routing;
 

@@ -4,7 +4,7 @@ use bytes::Bytes;
 use lapin::types::AMQPValue;
 use outbill::{
     decision::{Exposure, Outcome},
-    sink::Sink,
+    sink::{Health, Sink},
 };
 use serde_json::json;
 
@@ -110,6 +110,7 @@ async fn an_exchange_deleted_in_mid_run_charges_only_its_own_messages() {
     while !waiting.is_empty() {
         rounds += 1;
         assert!(rounds < 20, "the innocent get through: {waiting:?}");
+        rig.wait_for_health(|health| *health == Health::Up).await;
         let outcomes = rig.deliver(waiting.iter().map(|number| message_from_row(*number, &address(*number)))).await;
         let mut again = Vec::new();
         for (number, outcome) in waiting.into_iter().zip(outcomes) {

@@ -72,6 +72,16 @@ impl Rig {
         outcomes
     }
 
+    /// Whether nothing is reported and the health stays as it is for so long.
+    pub(crate) async fn is_silent_for(&mut self, span: Duration) -> bool {
+        self.health.mark_unchanged();
+        tokio::select! {
+            _ = self.reports.recv() => false,
+            _ = self.health.changed() => false,
+            () = tokio::time::sleep(span) => true,
+        }
+    }
+
     /// Sends messages and waits for what came of them, in their order.
     pub(crate) async fn deliver(&mut self, messages: impl IntoIterator<Item = Message>) -> Vec<Outcome> {
         let tickets = self.send(messages).await;

@@ -196,10 +196,15 @@ fn handshake_failure(error: &lapin::Error, endpoint: &Endpoint) -> Failure {
             "handshake",
             format!("{host}:{port} does not speak AMQP 0-9-1; is it a TLS port, or another service?"),
         ),
-        ErrorKind::IOError(error) => Failure::soon(
-            "handshake",
-            format!("{host}:{port} closed the connection during the handshake ({error}); is it a TLS port?"),
-        ),
+        ErrorKind::IOError(error) => {
+            let hint = match &endpoint.tls {
+                None => "is it a TLS port?",
+                Some(options) if options.cert.is_none() => "does it want tls.cert and tls.key?",
+                Some(_) => "does it accept tls.cert?",
+            };
+            let text = format!("{host}:{port} closed the connection during the handshake ({error}); {hint}");
+            Failure::soon("handshake", text)
+        }
         ErrorKind::MissingHeartbeatError => Failure::soon("handshake", format!("{host}:{port} fell silent")),
         _ => Failure::soon("handshake", format!("the handshake with {host}:{port} failed")),
     }

@@ -169,11 +169,11 @@ impl Tries<'_> {
 
     /// Notes the end of a session. Where only the channel went, a new connection is made at once and the sink stays up.
     fn lost(&mut self, loss: Loss, outlet: &Outlet<'_>, away: &mut Option<Trouble>) -> Duration {
-        if loss.was_useful {
+        if loss.made_progress {
             self.pace.reset();
         }
         self.complain(&loss.trouble, "lost the broker; connecting anew");
-        if !loss.is_connection && loss.was_useful {
+        if !loss.is_connection && loss.made_progress {
             *away = None;
             return Duration::ZERO;
         }

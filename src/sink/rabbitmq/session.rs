@@ -35,8 +35,8 @@ pub(super) enum Ending {
 #[derive(Debug)]
 pub(super) struct Loss {
     pub(super) trouble: Trouble,
-    /// Whether anything was confirmed before.
-    pub(super) was_useful: bool,
+    /// Whether anything was confirmed before, or the guilty message was found: then the next session can do better.
+    pub(super) made_progress: bool,
     /// Whether the connection itself went, not only our channel on it.
     pub(super) is_connection: bool,
 }
@@ -284,7 +284,8 @@ impl Session<'_, '_> {
         if !self.outlet.flush().await {
             return Ending::Finished;
         }
-        Ending::Lost(Loss { trouble: blame.trouble().clone(), was_useful: self.was_useful, is_connection })
+        let made_progress = self.was_useful || is_known;
+        Ending::Lost(Loss { trouble: blame.trouble().clone(), made_progress, is_connection })
     }
 }
 

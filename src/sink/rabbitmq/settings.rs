@@ -18,6 +18,7 @@ pub struct Settings {
     /// `amqp://user:password@host:5672/vhost`, or `amqps://…`. No path means the vhost `/`, as `%2f` does.
     /// Instead of it, the separate keys below, whose values need no encoding.
     pub url: Option<Secret>,
+    /// The broker's name or address.
     pub host: Option<String>,
     /// 5672 by default, 5671 with TLS.
     #[schemars(range(min = 1))]
