@@ -1,6 +1,8 @@
 //! A crash loses nothing, and repeats no more than was in flight.
 
-use crate::support::{Kind, LONG, Shop};
+use std::time::Duration;
+
+use crate::support::{Kind, LONG, Proxy, Shop};
 
 on_both_databases!(a_kill_in_mid_batch_loses_nothing_and_repeats_at_most_what_was_in_flight);
 
@@ -10,9 +12,13 @@ async fn a_kill_in_mid_batch_loses_nothing_and_repeats_at_most_what_was_in_fligh
     const BILLS: usize = 10_000;
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;
-    let config = shop.config().sink("in_flight", "200");
+    // A database some milliseconds away: what is delivered waits longer for its settle.
+    let proxy = Proxy::to(format!("{}:{}", shop.database.host, shop.database.port)).await;
+    let url = format!("\"{}\"", shop.database.url_at(proxy.port));
+    let config = shop.config().store("url", &url).sink("in_flight", "200");
     shop.init(&config).await;
     shop.database.bills("order.paid", "a", BILLS).await;
+    proxy.delay(Duration::from_millis(10));
     for _ in 0..KILLS {
         let outbill = shop.start(&config);
         let (_, before) = ledger.complete().await;

@@ -1,6 +1,6 @@
 //! Nobody waits for somebody else's trouble.
 
-use crate::support::{Kind, LONG, Shop, eventually};
+use crate::support::{Kind, LONG, Proxy, Shop, eventually};
 
 on_both_databases!(
     bills_that_no_route_matches_or_that_fail_hold_up_no_other,
@@ -57,9 +57,7 @@ async fn types_are_told_apart_by_bytes(kind: Kind) {
 async fn an_application_that_changes_a_row_meanwhile_has_the_last_word(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     shop.broker.full_queue("order.*").await;
-    let uri: lapin::uri::AMQPUri = shop.broker.url.parse().unwrap();
-    let proxy = crate::support::Proxy::to(format!("{}:{}", uri.authority.host, uri.authority.port)).await;
-    let url = shop.broker.url.replace(&format!(":{}", uri.authority.port), &format!(":{}", proxy.port));
+    let (proxy, url) = Proxy::to_broker(&shop.broker.url).await;
     let mut outbill = shop.run(&shop.config().sink("url", &format!("\"{url}\""))).await;
     shop.database.bills("order.a", "first", 1).await;
     shop.wait_for(1, "retry_count = 1").await;

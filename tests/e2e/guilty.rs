@@ -1,6 +1,6 @@
 //! Whoever is at fault is charged, and nobody else, however many are in flight together.
 
-use crate::support::{Kind, LONG, Shop, eventually};
+use crate::support::{Kind, LONG, Proxy, Shop, eventually};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn heavy_of_fifty_bills_in_flight_only_the_unroutable_one_fails_in_two_hundred_rounds() {
@@ -90,10 +90,8 @@ async fn of_ten_bills_only_the_three_that_no_broker_could_take_fail(kind: Kind) 
 async fn a_payload_on_which_the_connection_is_cut_is_charged_alone() {
     let Some(shop) = Shop::open(Kind::MariaDb).await else { return };
     let ledger = shop.broker.consume_all().await;
-    let uri: lapin::uri::AMQPUri = shop.broker.url.parse().unwrap();
-    let proxy = crate::support::Proxy::to(format!("{}:{}", uri.authority.host, uri.authority.port)).await;
+    let (proxy, url) = Proxy::to_broker(&shop.broker.url).await;
     proxy.cut_when("a firewall hates this");
-    let url = shop.broker.url.replace(&format!(":{}", uri.authority.port), &format!(":{}", proxy.port));
     let config =
         shop.config().sink("url", &format!("\"{url}\"")).route("retry", "{ base: 1s, cap: 1s, max_attempts: 2 }");
     shop.database.bills("order.paid", "before", 100).await;

@@ -6,6 +6,7 @@ on_both_databases!(
     odd_names_and_enum_statuses_are_mapped,
     several_pending_values_and_foreign_values_are_told_apart,
     a_condition_hides_rows,
+    tables_of_ours_may_live_in_another_schema,
 );
 
 async fn odd_names_and_enum_statuses_are_mapped(kind: Kind) {
@@ -87,4 +88,23 @@ async fn a_condition_hides_rows(kind: Kind) {
     outbill.terminate(LONG).await;
     assert_eq!(ledger.complete().await.0, 6);
     assert_eq!(shop.database.count("deleted_at IS NOT NULL AND status = 0").await, 5);
+}
+
+async fn tables_of_ours_may_live_in_another_schema(kind: Kind) {
+    let Some(shop) = Shop::open(kind).await else { return };
+    let own = format!("{}_own", shop.database.name);
+    shop.database.execute(format!("CREATE DATABASE {own}; GRANT ALL ON {own}.* TO {}@'%'", shop.database.user)).await;
+    let config = shop.config().store("own_schema", &own).store("own_prefix", "ob_").route("attempt_log", "all");
+    let ledger = shop.broker.consume_all().await;
+    shop.database.bills("order.paid", "a", 10).await;
+    let outbill = shop.run(&config).await;
+    shop.wait_for(10, "status = 1").await;
+    outbill.terminate(LONG).await;
+    assert_eq!(ledger.complete().await, (10, 0));
+    assert_eq!(
+        shop.database.number(format!("SELECT COUNT(*) FROM {own}.ob_attempt WHERE outcome = 'delivered'")).await,
+        10
+    );
+    let tables = shop.database.column(format!("SHOW TABLES FROM {}", shop.database.name)).await;
+    assert_eq!(tables, ["async_bill", "orders"], "nothing of ours beside the application's tables");
 }

@@ -87,3 +87,24 @@ async fn a_firewall_that_forgets_the_database_connection_is_survived(kind: Kind)
     outbill.terminate(LONG).await;
     assert_eq!(ledger.complete().await, (30, 0));
 }
+
+/// The same on the way to the broker: the heartbeat tells.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_firewall_that_forgets_the_broker_connection_is_survived() {
+    let Some(shop) = Shop::open(Kind::MariaDb).await else { return };
+    let ledger = shop.broker.consume_all().await;
+    let (proxy, url) = Proxy::to_broker(&shop.broker.url).await;
+    let config = shop.config().sink("url", &format!("\"{url}\"")).sink("heartbeat", "1s");
+    let outbill = shop.run(&config).await;
+    shop.database.bills("order.paid", "a", 10).await;
+    shop.wait_for(10, "status = 1").await;
+    proxy.swallow(true);
+    let connections = proxy.connections();
+    shop.database.bills("order.paid", "b", 10).await;
+    eventually("another connection", LONG, async || (proxy.connections() > connections).then_some(())).await;
+    proxy.swallow(false);
+    shop.wait_for(20, "status = 1 AND retry_count = 0").await;
+    outbill.terminate(LONG).await;
+    let (distinct, duplicates) = ledger.complete().await;
+    assert!(distinct == 20 && duplicates <= 10, "{distinct} messages, {duplicates} duplicates");
+}

@@ -163,3 +163,53 @@ async fn connections_that_the_database_drops_when_idle_are_made_anew() {
     assert_eq!(ledger.complete().await.1, 0);
     assert_eq!(shop.database.count("retry_count <> 0").await, 0);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_start_after_outbill_are_waited_for() {
+    let Some(database) = start_database(Kind::MariaDb, &[]).await else { return };
+    let Some(broker) = start_broker().await else { return };
+    let mut shop = Shop::open_on(&database.url, &broker.url).await;
+    let queue = shop.broker.queue("#").await;
+    let config = shop.config();
+    shop.init(&config).await;
+    shop.database.bills("order.paid", "a", 100).await;
+    database.stop().await;
+    broker.stop().await;
+    let mut outbill = shop.start(&config);
+    outbill.wait_for_line(0, &["the store is unavailable"], LONG).await;
+    database.start_again().await;
+    outbill.wait_for_line(0, &["running"], LONG).await;
+    broker.start_again().await;
+    shop.broker = Broker::attach(&broker.url, &shop.broker.exchange).await;
+    shop.wait_for(100, "status = 1 AND retry_count = 0").await;
+    outbill.terminate(LONG).await;
+    let ledger = shop.broker.consume(&queue).await;
+    assert_eq!(ledger.complete().await, (100, 0));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn servers_that_are_killed_in_mid_batch_lose_nothing() {
+    const BILLS: usize = 10_000;
+    let Some(database) = start_database(Kind::MariaDb, &[]).await else { return };
+    let Some(broker) = start_broker().await else { return };
+    let mut shop = Shop::open_on(&database.url, &broker.url).await;
+    let queue = shop.broker.queue("#").await;
+    let config = shop.config().sink("in_flight", "200");
+    shop.init(&config).await;
+    shop.database.bills("order.paid", "a", BILLS).await;
+    let outbill = shop.start(&config);
+    shop.wait_for(500, "status = 1").await;
+    broker.kill().await;
+    let before = shop.database.count("status = 1").await;
+    assert!(before < BILLS, "killed in mid-batch");
+    broker.start_again().await;
+    shop.broker = Broker::attach(&broker.url, &shop.broker.exchange).await;
+    shop.wait_for(before + 500, "status = 1").await;
+    database.kill().await;
+    database.start_again().await;
+    shop.wait_for(BILLS, "status = 1 AND retry_count = 0").await;
+    outbill.terminate(LONG).await;
+    let (distinct, duplicates) = shop.broker.consume(&queue).await.complete().await;
+    assert_eq!(distinct, BILLS);
+    assert!(duplicates <= 200, "{duplicates} duplicates, more than were in flight");
+}

@@ -62,6 +62,15 @@ impl Proxy {
         Self { port, faults, acceptor }
     }
 
+    /// A proxy to a broker, and the broker's URL by way of it.
+    pub(crate) async fn to_broker(url: &str) -> (Self, String) {
+        let uri: lapin::uri::AMQPUri = url.parse().unwrap();
+        let (host, port) = (&uri.authority.host, uri.authority.port);
+        let proxy = Self::to(format!("{host}:{port}")).await;
+        let url = url.replace(&format!("{host}:{port}"), &format!("127.0.0.1:{}", proxy.port));
+        (proxy, url)
+    }
+
     pub(crate) fn cut_when(&self, poison: &str) {
         *self.faults.poison.lock().unwrap() = Some(poison.as_bytes().to_vec());
     }

@@ -87,6 +87,11 @@ impl Private {
         script(&["stop", self.path()]).await.unwrap();
     }
 
+    /// As when memory or power is gone.
+    pub(crate) async fn kill(&self) {
+        script(&["kill", self.path()]).await.unwrap();
+    }
+
     /// Comes back with its data, on its port.
     pub(crate) async fn start_again(&self) {
         script(&["start", self.kind, self.path()]).await.unwrap();
