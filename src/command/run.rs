@@ -65,7 +65,12 @@ enum Start {
 async fn start(config: &Config, signals: &mut Signals) -> Result<Start, Failure> {
     let mut mentioned: Option<Instant> = None;
     loop {
-        let error = match attempt(config).await {
+        // A silent server may take its time to refuse us: nobody who wants us to stop waits for that.
+        let result = tokio::select! {
+            result = attempt(config) => result,
+            _ = signals.recv() => return Ok(Start::Stopped),
+        };
+        let error = match result {
             Ok(start) => {
                 if mentioned.is_some() {
                     info!("the store answers");

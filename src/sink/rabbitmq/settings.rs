@@ -32,7 +32,7 @@ pub struct Settings {
     pub vhost: Option<String>,
     /// Present: encrypts, and checks authority and host name. Implied by `amqps://`.
     pub tls: Option<Tls>,
-    /// Messages under way at most: sent, not yet confirmed.
+    /// Messages in flight at most: sent, and not yet confirmed and settled. A crash repeats no more than these.
     #[serde(default = "default_in_flight")]
     #[schemars(range(min = 1, max = 65_535))]
     pub in_flight: u32,
