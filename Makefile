@@ -15,8 +15,7 @@ help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
 demo: ## the main job in a minute, with nothing installed: a SQLite shop, the real relay, a sink that misbehaves
-	@cargo build --quiet --release
-	"$(CARGO_TARGET_DIR)/release/outbill" demo
+	@cargo run --quiet -- demo
 
 test: ## everything, on private MariaDB, MySQL and RabbitMQ that it installs, starts and stops
 	@scripts/with-servers cargo test

@@ -1,5 +1,7 @@
 //! The configuration: files that are right, and files that are wrong with the exact messages.
 
+#![expect(clippy::unwrap_used, clippy::indexing_slicing, reason = "a test that cannot go on fails")]
+
 use std::{collections::BTreeMap, fmt::Write, fs, path::Path, time::Duration};
 
 use outbill::{

@@ -18,6 +18,11 @@ use outbill::{
     },
 };
 use serde_json::{Value, json};
+use tokio::{
+    net::{TcpListener, TcpStream},
+    task::JoinSet,
+};
+
 use support::databases::{Database, Kind, with_database};
 
 /// The application's table of the documentation, its last lines apart: keys, and what follows the columns.
@@ -183,10 +188,10 @@ async fn report(kind: Kind, cases: Vec<Case>) -> String {
             let settings = home.settings(&case.settings);
             initialize(&settings).await;
             let found = findings(&settings).await;
-            let mut text = format!("\n## {}\n", case.name);
+            let mut lines = vec![format!("\n## {}\n", case.name)];
             let mut by_hand = Vec::new();
             for (trouble, remedy) in troubles(&found) {
-                text.push_str(&format!("{trouble}\n    {remedy}\n"));
+                lines.push(format!("{trouble}\n    {remedy}\n"));
                 match statement(&remedy) {
                     Some(sql) => home.execute(sql).await,
                     None => by_hand.push(trouble),
@@ -195,7 +200,8 @@ async fn report(kind: Kind, cases: Vec<Case>) -> String {
             let left = findings(&settings).await;
             let left: Vec<String> = troubles(&left).into_iter().map(|(trouble, _)| trouble).collect();
             assert_eq!(left, by_hand, "{} on {kind:?}: what is left after the remedies", case.name);
-            let text = text
+            let text = lines
+                .concat()
                 .replace(&home.name, "shop")
                 .replace("'root'@'localhost'", "ACCOUNT")
                 .replace("'root'@'%'", "ACCOUNT");
@@ -527,7 +533,7 @@ async fn fetch_settle_hold_and_release_work_with_only_the_printed_grants() {
 }
 
 fn settlement(row: Row, verdict: Verdict) -> Settlement {
-    let Row::Bill(bill) = row else { panic!("{row:?}") };
+    let Row::Bill(bill) = row else { unreachable!("{row:?}") };
     let attempt = Attempt {
         bill_type: bill.bill_type,
         message_id: "a:1".to_owned(),
@@ -566,6 +572,51 @@ async fn an_account_without_any_right_is_told_which_it_needs() {
             home.execute(&format!("DROP USER '{user}'@'%'")).await;
         })
         .await;
+    }
+}
+
+#[tokio::test]
+async fn two_servers_behind_one_address_are_found() {
+    with_database(Kind::MariaDb, async |one| {
+        with_database(Kind::MySql, async |other| {
+            let user = format!("split{}", &one.name["outbill_test".len()..]);
+            // The databases have one name, as those of a primary and its replica.
+            other.execute(&format!("CREATE DATABASE `{}`", one.name)).await;
+            for home in [&one, &other] {
+                home.execute(&format!("CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'")).await;
+                home.execute(&format!("GRANT ALL ON `{}`.* TO '{user}'@'%'", one.name)).await;
+            }
+            let mut settings = as_user(&one, &json!({}), &user);
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port is free");
+            settings.port = Some(listener.local_addr().expect("the port is known").port());
+            settings.host = Some("127.0.0.1".to_owned());
+            settings.socket = None;
+            let ports = [&one, &other].map(|home| home.address().1);
+            let found = tokio::select! {
+                found = findings(&settings) => found,
+                () = alternate(listener, ports) => unreachable!("it serves for ever"),
+            };
+            let bad: Vec<_> = found.iter().filter(|it| it.is_bad()).map(|it| it.point.as_str()).collect();
+            assert!(bad.contains(&"server identity"), "{found:#?}");
+            for home in [&one, &other] {
+                home.execute(&format!("DROP USER '{user}'@'%'")).await;
+            }
+            other.execute(&format!("DROP DATABASE `{}`", one.name)).await;
+        })
+        .await;
+    })
+    .await;
+}
+
+/// Passes each connection on to the next of the ports.
+async fn alternate(listener: TcpListener, ports: [u16; 2]) {
+    let mut pipes = JoinSet::new();
+    for port in ports.into_iter().cycle() {
+        let (mut near, _) = listener.accept().await.expect("a connection comes");
+        pipes.spawn(async move {
+            let mut far = TcpStream::connect(("127.0.0.1", port)).await.expect("the server is there");
+            tokio::io::copy_bidirectional(&mut near, &mut far).await.ok();
+        });
     }
 }
 

@@ -5,12 +5,11 @@ use std::path::Path;
 use crate::{
     app,
     cli::Format,
-    command::{Exit, Failure, Output, findings},
-    config::{self, Config, Environment, RouteSettings},
+    command::{Exit, Failure, Output, findings, output::about},
+    config::{self, Environment, RouteSettings},
     finding::Finding,
     sink::Address,
     store,
-    units::Span,
 };
 
 pub(super) async fn run(
@@ -42,7 +41,7 @@ pub(super) async fn run(
             .collect();
         found.extend(line.sink.check(&addresses).await);
     }
-    found.extend(config.routes.iter().map(|route| horizon(&config, route)));
+    found.extend(config.routes.iter().map(horizon));
     findings::print(&found, format.json, output);
     Ok(match (is_unreachable, found.iter().any(Finding::is_bad)) {
         (true, _) => Exit::Unreachable,
@@ -52,21 +51,9 @@ pub(super) async fn run(
 }
 
 /// How long a bill of a route is tried before it is given up.
-fn horizon(config: &Config, route: &RouteSettings) -> Finding {
-    let horizon = Span(route.retry.horizon());
+fn horizon(route: &RouteSettings) -> Finding {
     let attempts = route.retry.max_attempts;
-    let detail = format!("{attempts} attempts over about {}, to the sink {}", rounded(horizon), route.sink);
-    let _ = config;
+    let horizon = about(route.retry.horizon().as_secs());
+    let detail = format!("{attempts} attempts over about {horizon}, to the sink {}", route.sink);
     Finding::good(format!("route {}", route.name), detail)
-}
-
-/// A duration as a person says it.
-fn rounded(span: Span) -> String {
-    let seconds = span.0.as_secs();
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
-    }
 }

@@ -12,13 +12,13 @@ mod retry;
 mod run;
 mod status;
 
-use std::process::ExitCode;
+use std::{path::Path, process::ExitCode, sync::Arc};
 
 use crate::{
     cli::{Cli, Command},
-    config::{Environment, Problems},
+    config::{self as settings, Environment, Problems},
     lifecycle::Ending,
-    store::StoreError,
+    store::{self, Ledger, StoreError},
 };
 pub use output::Output;
 
@@ -94,10 +94,9 @@ pub async fn run(cli: Cli, env: &Environment<'_>, output: &mut Output) -> ExitCo
     let code = match &result {
         Ok(Exit::Fine) => 0,
         Ok(Exit::Found) => 1,
-        Ok(Exit::Unreachable) => UNREACHABLE,
         Ok(Exit::Aborted(code)) => *code,
         Err(Failure::Config(_) | Failure::Usage(_)) => USAGE,
-        Err(Failure::Unreachable(_)) => UNREACHABLE,
+        Ok(Exit::Unreachable) | Err(Failure::Unreachable(_)) => UNREACHABLE,
         Err(Failure::Fault(_)) => FAULT,
     };
     match &result {
@@ -114,9 +113,14 @@ pub async fn run(cli: Cli, env: &Environment<'_>, output: &mut Output) -> ExitCo
     }
 }
 
-#[expect(clippy::unused_async, reason = "the commands that connect to something are not here yet")]
+/// What an operator's command works on.
+async fn ledger(file: &Path, env: &Environment<'_>) -> Result<Arc<dyn Ledger>, Failure> {
+    let config = settings::load(file, env)?;
+    Ok(store::open(&config.store, &config.instance).await?.ledger)
+}
+
 async fn dispatch(cli: Cli, env: &Environment<'_>, output: &mut Output) -> Result<Exit, Failure> {
-    let file = crate::config::file(cli.config, env);
+    let file = settings::file(cli.config, env);
     match cli.command {
         Command::Config(command) => config::run(command, &file, env, output),
         Command::Run => Box::pin(run::run(&file, env, output)).await,

@@ -4,9 +4,9 @@ use std::path::Path;
 
 use crate::{
     cli::Release,
-    command::{Exit, Failure, Output},
-    config::{self, Environment},
-    store::{self, OverviewLimits},
+    command::{self, Exit, Failure, Output},
+    config::Environment,
+    store::OverviewLimits,
 };
 
 pub(super) async fn run(
@@ -15,15 +15,13 @@ pub(super) async fn run(
     env: &Environment<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let config = config::load(file, env)?;
-    let ledger = store::open(&config.store, &config.instance).await?.ledger;
-    let routes = match options.route {
-        Some(route) => vec![route],
-        None => {
-            let mut held: Vec<String> = ledger.overview(&OverviewLimits::default()).await?.holds.into_keys().collect();
-            held.sort();
-            held
-        }
+    let ledger = command::ledger(file, env).await?;
+    let routes = if let Some(route) = options.route {
+        vec![route]
+    } else {
+        let mut held: Vec<String> = ledger.overview(&OverviewLimits::default()).await?.holds.into_keys().collect();
+        held.sort();
+        held
     };
     if routes.is_empty() {
         output.line("no route is held");

@@ -6,9 +6,9 @@ use serde_json::json;
 
 use crate::{
     cli::Retry,
-    command::{Exit, Failure, Output},
-    config::{self, Environment},
-    store::{self, Selection},
+    command::{self, Exit, Failure, Output},
+    config::Environment,
+    store::Selection,
 };
 
 /// Ids that are named one by one; more are only counted.
@@ -20,8 +20,7 @@ pub(super) async fn run(
     env: &Environment<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let config = config::load(file, env)?;
-    let ledger = store::open(&config.store, &config.instance).await?.ledger;
+    let ledger = command::ledger(file, env).await?;
     let asked = options.id.len();
     let selection = match options.bill_type {
         Some(bill_type) => Selection::Type(bill_type),

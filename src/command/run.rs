@@ -53,7 +53,6 @@ pub(super) async fn run(file: &Path, env: &Environment<'_>, output: &mut Output)
     life.finish(&mut signals, config.shutdown_timeout).await.into()
 }
 
-#[expect(clippy::large_enum_variant, reason = "made once")]
 enum Start {
     Ready(Inspection, Opened),
     /// What has to be mended first.
@@ -66,7 +65,12 @@ enum Start {
 async fn start(config: &Config, signals: &mut Signals) -> Result<Start, Failure> {
     let mut mentioned: Option<Instant> = None;
     loop {
-        let error = match attempt(config).await {
+        // A silent server may take its time to refuse us: nobody who wants us to stop waits for that.
+        let result = tokio::select! {
+            result = attempt(config) => result,
+            _ = signals.recv() => return Ok(Start::Stopped),
+        };
+        let error = match result {
             Ok(start) => {
                 if mentioned.is_some() {
                     info!("the store answers");

@@ -6,9 +6,9 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::Format,
-    command::{Exit, Failure, Output},
-    config::{self, Environment},
-    store::{self, Count, Overview, OverviewLimits},
+    command::{self, Exit, Failure, Output, output::about},
+    config::Environment,
+    store::{Count, Overview, OverviewLimits},
 };
 
 pub(super) async fn run(
@@ -17,8 +17,7 @@ pub(super) async fn run(
     env: &Environment<'_>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let config = config::load(file, env)?;
-    let ledger = store::open(&config.store, &config.instance).await?.ledger;
+    let ledger = command::ledger(file, env).await?;
     let overview = ledger.overview(&OverviewLimits::default()).await?;
     if format.json {
         output.line(json_of(&overview));
@@ -34,7 +33,7 @@ fn print(overview: &Overview, output: &mut Output) {
     output.line(format!("  due retries {}", shown(overview.due_retries)));
     output.line(format!("  scheduled   {}", shown(overview.scheduled)));
     let oldest = match overview.oldest_pending_s {
-        Some(seconds) => age(seconds),
+        Some(seconds) => about(u64::try_from(seconds).unwrap_or(0)),
         None if overview.pending.is_some_and(|pending| pending.value == 0) => "-".to_owned(),
         None => "not known".to_owned(),
     };
@@ -64,16 +63,6 @@ fn shown(count: Option<Count>) -> String {
         None => "not known (the database did not answer in time)".to_owned(),
         Some(Count { value, capped: true }) => format!("≥ {value}"),
         Some(Count { value, capped: false }) => value.to_string(),
-    }
-}
-
-fn age(seconds: i64) -> String {
-    let seconds = seconds.max(0);
-    match seconds {
-        0..120 => format!("{seconds} s"),
-        120..7_200 => format!("{} min", seconds / 60),
-        7_200..172_800 => format!("{} h", seconds / 3_600),
-        _ => format!("{} days", seconds / 86_400),
     }
 }
 

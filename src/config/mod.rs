@@ -1,10 +1,11 @@
 //! The configuration: from a YAML file and the environment to one usable value, or to all mistakes at once.
 //!
-//! Text → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is made from
-//! the types of [`file`]) → types → [`rules`] (what a schema cannot say). This is the only module that reads the environment.
+//! Text → [`parse`] → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is
+//! made from the types of [`file`]) → types → [`rules`] (what a schema cannot say). Nothing else reads the environment.
 
 mod expand;
 mod file;
+mod parse;
 mod problem;
 mod routes;
 mod rules;
@@ -72,7 +73,7 @@ pub fn file(given: Option<PathBuf>, env: &Environment<'_>) -> PathBuf {
 /// All mistakes that can be found without connecting to anything.
 pub fn load(path: &Path, env: &Environment<'_>) -> Result<Config, Problems> {
     let text = read_file(path).map_err(|problem| vec![problem]);
-    text.and_then(|text| parse(&text, env)).map_err(|problems| Problems::new(path.display().to_string(), problems))
+    text.and_then(|text| read(&text, env)).map_err(|problems| Problems::new(path.display().to_string(), problems))
 }
 
 fn read_file(path: &Path) -> Result<String, Problem> {
@@ -95,8 +96,8 @@ fn read_file(path: &Path) -> Result<String, Problem> {
     })
 }
 
-fn parse(text: &str, env: &Environment<'_>) -> Result<Config, Vec<Problem>> {
-    let (mut root, mut problems) = tree::parse(text.strip_prefix('\u{feff}').unwrap_or(text))?;
+fn read(text: &str, env: &Environment<'_>) -> Result<Config, Vec<Problem>> {
+    let (mut root, mut problems) = parse::parse(text.strip_prefix('\u{feff}').unwrap_or(text))?;
     expand::expand(&mut root, env, &mut problems);
     routes::apply_defaults(&mut root);
     walk::check(&mut root, schema(), &mut problems);

@@ -7,8 +7,8 @@ use serde_json::Value;
 
 use crate::config::file::File;
 
-/// Where the schema says it lives; editors show it.
-const ID: &str = "https://outbill.dev/schema/outbill.json";
+/// A name, not an address: the schema comes out of the binary that it is true for.
+const ID: &str = "urn:outbill:configuration";
 
 /// The schema that files are checked against, and that `outbill config schema` prints.
 pub fn schema() -> &'static Value {
@@ -20,9 +20,20 @@ pub fn schema() -> &'static Value {
         let mut schema = settings.into_generator().into_root_schema_for::<File>();
         schema.insert("$id".to_owned(), ID.into());
         schema.insert("title".to_owned(), "Outbill's configuration".into());
-        schema.to_value()
+        heading_first(schema.to_value())
     });
     &SCHEMA
+}
+
+/// What the whole is, before its two hundred keys.
+fn heading_first(schema: Value) -> Value {
+    let Value::Object(mut body) = schema else { return schema };
+    let mut ordered = serde_json::Map::new();
+    for key in ["$schema", "$id", "title", "description"] {
+        ordered.extend(body.shift_remove(key).map(|value| (key.to_owned(), value)));
+    }
+    ordered.extend(body);
+    ordered.into()
 }
 
 /// Takes out `null`: a key that has nothing to say is left out. Takes out the line breaks that only the doc comments'

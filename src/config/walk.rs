@@ -367,6 +367,21 @@ mod tests {
     }
 
     #[test]
+    fn every_key_of_the_schema_is_described() {
+        fn look(schema: &Json, path: &str) {
+            for (key, inner) in schema.get("properties").and_then(Json::as_object).into_iter().flatten() {
+                let path = format!("{path}.{key}");
+                assert!(inner.get("description").is_some() || inner.get("const").is_some(), "{path}");
+                look(inner, &path);
+            }
+            let branches = schema.get("oneOf").and_then(Json::as_array).into_iter().flatten();
+            let inner = [schema.get("items"), schema.get("additionalProperties")].into_iter().flatten();
+            branches.chain(inner).for_each(|inner| look(inner, path));
+        }
+        look(schema(), "");
+    }
+
+    #[test]
     fn a_near_miss_is_suggested_and_nothing_far_away() {
         let known = ["interval", "batch", "batch_bytes"];
         for (given, expected) in [

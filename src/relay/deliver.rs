@@ -63,14 +63,19 @@ impl Relay {
     fn book(&mut self, flight: Flight, outcome: Outcome, now: Instant) {
         let Some(retry) = self.routes.get(flight.route).map(|route| route.retry) else { return };
         let label = label(&outcome);
-        let was_sent = !matches!(outcome, Outcome::Unavailable(_, Exposure::Unsent));
+        let exposure = match outcome {
+            Outcome::Unavailable(_, exposure) => Some(exposure),
+            _ => None,
+        };
         let decision = decide(outcome, &retry, flight.seen.attempts(), self.chance.uniform());
         match decision {
             Decision::PutBack { trouble } => {
-                if was_sent {
+                if exposure != Some(Exposure::Unsent) {
                     debug!(bill = %flight.id, message_id = %flight.message_id, class = trouble.class, "unconfirmed, will be sent again");
                 }
-                if let Some(state) = self.states.get_mut(flight.route) {
+                if exposure != Some(Exposure::Innocent)
+                    && let Some(state) = self.states.get_mut(flight.route)
+                {
                     state.pause(now, &mut self.chance);
                 }
                 self.land_untouched(flight);

@@ -32,7 +32,7 @@ pub(crate) struct Line {
     /// Closed at shutdown, so that the sink ends.
     inbox: Option<mpsc::Sender<Delivery>>,
     health: Health,
-    /// Messages under way at most.
+    /// Bills under way or being settled at most: what a crash can repeat.
     in_flight: usize,
     /// Bills in memory at most: waiting, under way or being settled.
     capacity: usize,
@@ -80,6 +80,15 @@ impl Line {
         self.under_way
     }
 
+    /// Bills that were handed to the sink and are not settled yet.
+    fn aloft(&self) -> usize {
+        self.held.saturating_sub(self.waiting.len())
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
     pub(crate) fn set_health(&mut self, health: Health) {
         self.health = health;
     }
@@ -98,13 +107,13 @@ impl Line {
         self.waiting.push_back(Waiting { ticket, id, message });
     }
 
-    /// Hands waiting messages to the sink, as many as may be under way. Returns their tickets.
+    /// Hands waiting messages to the sink, as many as may be in flight. Returns their tickets.
     pub(crate) fn dispatch(&mut self, sent: &mut Vec<Ticket>) {
         if self.under_way == 0 {
             self.close_the_break();
         }
         let Some(inbox) = self.inbox.as_ref().filter(|_| self.health == Health::Up) else { return };
-        while self.under_way < self.in_flight && self.lone_ticket.is_none() {
+        while self.aloft() < self.in_flight && self.lone_ticket.is_none() {
             let Some(next) = self.waiting.front() else { return };
             let goes_alone = self.alone.contains(&next.id);
             if goes_alone && self.under_way > 0 {
@@ -202,6 +211,7 @@ mod tests {
 
     fn send(line: &mut Line, ids: &[u64]) -> Vec<Ticket> {
         for id in ids {
+            line.hold();
             line.queue(Ticket(*id), BillId::Integer(i128::from(*id)), message());
         }
         let mut sent = Vec::new();
@@ -264,6 +274,8 @@ mod tests {
         line.reported(Ticket(1), &BillId::Integer(1), Outcome::Delivered);
         assert_eq!(send(&mut line, &[]).len(), 0);
         line.set_health(Health::Up);
+        assert_eq!(send(&mut line, &[]).len(), 0, "reported is not settled: a crash would repeat it");
+        line.dismiss();
         assert_eq!(send(&mut line, &[]).len(), 1);
     }
 }

@@ -212,6 +212,17 @@ impl Relay {
         let (Some(line), Some(sink)) = (self.lines.get_mut(index), self.sinks.get(index)) else { return };
         let health = sink.health().borrow().clone();
         let is_down = matches!(health, Health::Down(_));
+        // A sink says by itself when it is down and when it is back; that it is only asked to wait is heard here.
+        match (line.health(), &health) {
+            (Health::Blocked(_), Health::Blocked(_)) => {}
+            (_, Health::Blocked(trouble)) => self.quiet.note(Instant::now(), &format!("{} blocked", line.name), || {
+                warn!(sink = %line.name, class = trouble.class, error = %trouble.error, "a sink asks us to wait");
+            }),
+            (Health::Blocked(_), Health::Up) => self.quiet.note(Instant::now(), &format!("{} open", line.name), || {
+                info!(sink = %line.name, "a sink takes messages again");
+            }),
+            _ => {}
+        }
         line.set_health(health);
         if is_down {
             let recalled = line.recall(|_| true);

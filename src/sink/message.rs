@@ -116,8 +116,8 @@ fn push_encoded(id: &mut String, part: &str) {
         if is_plain(byte) {
             id.push(char::from(byte));
         } else {
-            id.push('%');
-            push_hex(id, byte);
+            // Upper case, as `rawurlencode` and its like in other languages have it.
+            write!(id, "%{byte:02X}").expect("writing to a string cannot fail");
         }
     }
 }
@@ -273,10 +273,10 @@ mod tests {
     fn the_message_id_is_type_and_key_with_what_could_confuse_encoded() {
         for (bill_type, key, expected) in [
             ("order.paid", Some("1001"), "order.paid:1001"),
-            ("a:b", Some("c"), "a%3ab:c"),
-            ("a", Some("b:c"), "a:b%3ac"),
+            ("a:b", Some("c"), "a%3Ab:c"),
+            ("a", Some("b:c"), "a:b%3Ac"),
             ("50%", Some("x y"), "50%25:x y"),
-            ("é", Some("\n"), "%c3%a9:%0a"),
+            ("é", Some("\n"), "%C3%A9:%0A"),
             ("a", Some(""), "a:"),
             ("a", None, "a::7"),
         ] {

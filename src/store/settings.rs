@@ -17,14 +17,17 @@ pub struct Settings {
     /// `mysql://user:password@host:3306/database` (special characters percent-encoded) or `sqlite:///path/shop.db`.
     /// Instead of it, the separate keys below, whose values need no encoding.
     pub url: Option<Secret>,
+    /// The server's name or address.
     pub host: Option<String>,
     /// 3306 by default.
     #[schemars(range(min = 1))]
     pub port: Option<u16>,
+    /// Who Outbill is there; `outbill init --example` prints the least privileges.
     pub user: Option<String>,
     pub password: Option<Secret>,
     /// A file with the password, read again on every connect.
     pub password_file: Option<PathBuf>,
+    /// The database that holds the application's table.
     pub database: Option<String>,
     /// A Unix socket, instead of host and port.
     pub socket: Option<PathBuf>,
@@ -78,12 +81,14 @@ fn default_statement_timeout() -> Span {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Tls {
+    /// How much is encrypted and checked.
     #[serde(default)]
     pub mode: TlsMode,
     /// A file with the certificates of a private authority (PEM); the system's by default.
     pub ca: Option<PathBuf>,
     /// A client certificate (PEM), with `key`.
     pub cert: Option<PathBuf>,
+    /// The client certificate's private key (PEM).
     pub key: Option<PathBuf>,
 }
 
@@ -106,15 +111,24 @@ pub enum TlsMode {
 #[derive(Clone, Debug, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub struct Columns {
+    /// The primary key.
     pub id: String,
+    /// The type, which routes match.
     #[serde(rename = "type")]
     pub bill_type: String,
+    /// The business key: an order number, …
     pub key: String,
+    /// The state, as `statuses` maps it.
     pub status: String,
+    /// What the message carries.
     pub payload: String,
+    /// How many attempts have been counted.
     pub retry_count: String,
+    /// Not before this time; NULL means now.
     pub next_retry_time: String,
+    /// When the bill was finished.
     pub finished_at: String,
+    /// When the bill was written; becomes the message's timestamp.
     pub created_at: String,
     /// A JSON object whose members become message headers.
     pub headers: Option<String>,
@@ -158,8 +172,11 @@ impl Default for Columns {
 pub struct Statuses {
     /// One value, or a list of which the first is written.
     pub pending: OneOrMany,
+    /// Delivered.
     pub done: StatusValue,
+    /// Given up; a person must look.
     pub failed: StatusValue,
+    /// Closed, nothing to do; never written in this version.
     pub compensated: StatusValue,
 }
 

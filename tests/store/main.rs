@@ -12,7 +12,9 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod connecting;
 mod ledger;
+mod model;
 mod pages;
 mod servers;
 mod settling;

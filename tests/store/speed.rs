@@ -34,20 +34,23 @@ async fn measure(database: Arc<Database>) {
     fill(&database, rows).await;
     println!("{:?}, {rows} rows", database.kind);
 
-    time("fetch 1,000 fresh from the start", 20, async || drop(opened.store.fetch(&fresh()).await.unwrap())).await;
+    time("fetch 1,000 fresh from the start", 20, async || {
+        opened.store.fetch(&fresh()).await.unwrap();
+    })
+    .await;
     let mut request = fresh();
     time("fetch 1,000 fresh behind the last page", 50, async || {
-        request.after = after(&opened.store.fetch(&request).await.unwrap())
+        request.after = after(&opened.store.fetch(&request).await.unwrap());
     })
     .await;
     let mut request = FetchRequest { wanted: Some(of_types(&["order.paid"])), ..fresh() };
     time("fetch filtered, one row in ten wanted", 10, async || {
-        request.after = after(&opened.store.fetch(&request).await.unwrap())
+        request.after = after(&opened.store.fetch(&request).await.unwrap());
     })
     .await;
     let mut request = FetchRequest { wanted: Some(of_types(&["none"])), ..fresh() };
     time("fetch filtered, no row wanted", 10, async || {
-        request.after = after(&opened.store.fetch(&request).await.unwrap())
+        request.after = after(&opened.store.fetch(&request).await.unwrap());
     })
     .await;
 
@@ -60,7 +63,7 @@ async fn measure(database: Arc<Database>) {
     time("settle 1,000 done", 15, async || settle(&opened, &pages.next().unwrap(), |_| Verdict::Done, false).await)
         .await;
     time("settle 1,000 done with attempts", 5, async || {
-        settle(&opened, &pages.next().unwrap(), |_| Verdict::Done, true).await
+        settle(&opened, &pages.next().unwrap(), |_| Verdict::Done, true).await;
     })
     .await;
     let waits = |_| retry_in(Duration::ZERO);
@@ -69,7 +72,10 @@ async fn measure(database: Arc<Database>) {
     let mixed = |n| if n % 20 == 0 { retry_in(Duration::ZERO) } else { Verdict::Done };
     time("settle 950 done and 50 retries", 5, async || settle(&opened, &pages.next().unwrap(), mixed, false).await)
         .await;
-    time("fetch 1,000 due", 5, async || drop(opened.store.fetch(&due()).await.unwrap())).await;
+    time("fetch 1,000 due", 5, async || {
+        opened.store.fetch(&due()).await.unwrap();
+    })
+    .await;
     time("overview", 5, async || {
         let overview = opened.ledger.overview(&OverviewLimits::default()).await.unwrap();
         assert!(overview.pending.is_some() && overview.pending_by_type.is_some(), "{overview:?}");

@@ -11,7 +11,7 @@ use std::{
     sync::atomic::{AtomicU32, Ordering},
 };
 
-use outbill::store::settings::Settings;
+use outbill::store::{schema, settings::Settings};
 use serde_json::{Value, json};
 use sqlx::{
     AssertSqlSafe, ConnectOptions as _, Connection as _, Executor as _, MySqlConnection, SqliteConnection,
@@ -122,15 +122,14 @@ impl Database {
         rows.into_iter().next().flatten().unwrap_or_else(|| "NULL".to_owned())
     }
 
-    /// The application's default table, and Outbill's own.
+    /// The application's table as `init --example` prints it, and Outbill's own as `init --apply` makes them.
     pub(crate) async fn create_tables(&self) {
-        let sql = match self.kind {
-            Kind::Sqlite => include_str!("tables_sqlite.sql"),
-            Kind::MariaDb | Kind::MySql => include_str!("tables_mysql.sql"),
-        };
-        for statement in sql.split(';').filter(|statement| !statement.trim().is_empty()) {
+        let settings = self.settings(&json!({}));
+        for statement in schema::example(&settings).await.unwrap().iter().filter(|it| !it.contains("GRANT ")) {
             self.execute(statement).await;
         }
+        let plan = schema::plan(&settings, false).await.unwrap();
+        schema::apply(&settings, &plan).await.unwrap();
     }
 
     /// Another connection, for a second party.

@@ -70,7 +70,8 @@ pub(super) async fn run(options: &Demo, output: &mut Output) -> Result<Exit, Fai
     life.spawn("shop", open_shop(database.clone(), options.bills, chance, Arc::clone(&counts)));
 
     let is_live = !options.no_progress && io::stdout().is_terminal();
-    let watched = watch(&mut shop, &sink, &counts, options.bills, is_live.then_some(&mut *output), &mut signals).await;
+    let counter = Counter { counts: &counts, sink: &sink, bills: options.bills };
+    let watched = counter.watch(&mut shop, is_live.then_some(&mut *output), &mut signals).await;
     life.stop();
     match life.finish(&mut signals, SHUTDOWN).await {
         Ending::Fault(fault) => return Err(Failure::Fault(anyhow::anyhow!(fault))),
@@ -147,39 +148,41 @@ async fn open_shop(
     Ok(())
 }
 
-/// Waits until the shop is closed and no bill is pending, with a live line where somebody can see it.
-async fn watch(
-    shop: &mut Shop,
-    sink: &DemoSink,
-    counts: &Counts,
+/// Somebody who watches the shop and the sink.
+struct Counter<'a> {
+    counts: &'a Counts,
+    sink: &'a DemoSink,
     bills: u32,
-    mut live: Option<&mut Output>,
-    signals: &mut Signals,
-) -> anyhow::Result<()> {
-    let began = Instant::now();
-    let mut tick = interval(PROGRESS);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tokio::select! {
-            _ = tick.tick() => {}
-            _ = signals.recv() => break,
+}
+
+impl Counter<'_> {
+    /// Waits until the shop is closed and no bill is pending, with a live line where somebody can see it.
+    async fn watch(&self, shop: &mut Shop, mut live: Option<&mut Output>, signals: &mut Signals) -> anyhow::Result<()> {
+        let began = Instant::now();
+        let mut tick = interval(PROGRESS);
+        tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = tick.tick() => {}
+                _ = signals.recv() => break,
+            }
+            let [pending, done, failed, _] = shop.standing().await.context("count the bills")?;
+            let committed = self.counts.committed.load(Ordering::Relaxed);
+            let rolled_back = self.counts.rolled_back.load(Ordering::Relaxed);
+            if let Some(output) = live.as_deref_mut() {
+                let away = if self.sink.is_away() { "  the sink is away" } else { "" };
+                output.part(format!(
+                    "\r\x1b[Kcommitted {committed:>6}  rolled back {rolled_back:>5}  pending {pending:>5}  \
+                     delivered {done:>6}  failed {failed:>2}{away}"
+                ));
+            }
+            if (committed + rolled_back == self.bills && pending == 0) || began.elapsed() >= PATIENCE {
+                break;
+            }
         }
-        let [pending, done, failed, _] = shop.standing().await.context("count the bills")?;
-        let (committed, rolled_back) =
-            (counts.committed.load(Ordering::Relaxed), counts.rolled_back.load(Ordering::Relaxed));
-        if let Some(output) = live.as_deref_mut() {
-            let away = if sink.is_away() { "  the sink is away" } else { "" };
-            output.part(format!(
-                "\r\x1b[Kcommitted {committed:>6}  rolled back {rolled_back:>5}  pending {pending:>5}  delivered {done:>6}  \
-                 failed {failed:>2}{away}"
-            ));
+        if let Some(output) = live {
+            output.line("\n");
         }
-        if (committed + rolled_back == bills && pending == 0) || began.elapsed() >= PATIENCE {
-            break;
-        }
+        Ok(())
     }
-    if let Some(output) = live {
-        output.line("\n");
-    }
-    Ok(())
 }

@@ -18,6 +18,7 @@ pub struct Settings {
     /// `amqp://user:password@host:5672/vhost`, or `amqps://…`. No path means the vhost `/`, as `%2f` does.
     /// Instead of it, the separate keys below, whose values need no encoding.
     pub url: Option<Secret>,
+    /// The broker's name or address.
     pub host: Option<String>,
     /// 5672 by default, 5671 with TLS.
     #[schemars(range(min = 1))]
@@ -31,7 +32,7 @@ pub struct Settings {
     pub vhost: Option<String>,
     /// Present: encrypts, and checks authority and host name. Implied by `amqps://`.
     pub tls: Option<Tls>,
-    /// Messages under way at most: sent, not yet confirmed.
+    /// Messages in flight at most: sent, and not yet confirmed and settled. A crash repeats no more than these.
     #[serde(default = "default_in_flight")]
     #[schemars(range(min = 1, max = 65_535))]
     pub in_flight: u32,

@@ -16,6 +16,7 @@ use crate::{
 #[derive(Clone, Debug)]
 pub(super) struct Target {
     pub(super) is_sqlite: bool,
+    pub(super) is_mariadb: bool,
     /// Quoted, with its schema.
     pub(super) table: String,
 }

@@ -23,7 +23,12 @@ pub async fn example(settings: &Settings) -> anyhow::Result<Vec<String>> {
     link.close().await?;
     let mut statements = create_table(&name, settings, server.is_none());
     if let Some(server) = &server {
-        statements.extend(grants(&name, settings, server, table.as_ref(), ACCOUNT));
+        let mut grants = grants(&name, settings, server, table.as_ref(), ACCOUNT).into_iter();
+        let account = format!("-- the least rights for `outbill run`; CREATE USER {ACCOUNT} IDENTIFIED BY '...';");
+        statements.extend(grants.next().map(|grant| format!("{account}\n{grant}")));
+        // A right can be granted on a table only once it is there.
+        statements.extend(grants.next().map(|grant| format!("-- after `outbill init --apply`:\n{grant}")));
+        statements.extend(grants);
     }
     Ok(statements)
 }
@@ -128,7 +133,7 @@ fn mentions(condition: &str, column: &str) -> bool {
 pub(super) fn target(name: &TableName, server: Option<&Server>) -> Target {
     let schema = name.schema.clone().or_else(|| server.and_then(|server| server.schema.clone()));
     let table = TableName { schema, name: name.name.clone() }.quoted('`');
-    Target { is_sqlite: server.is_none(), table }
+    Target { is_sqlite: server.is_none(), is_mariadb: server.is_some_and(|server| server.is_mariadb), table }
 }
 
 #[cfg(test)]

@@ -82,6 +82,11 @@ fn index(table: &Table, settings: &Settings, target: &Target) -> Finding {
     if let Some(index) = table.queue_index(wanted) {
         return Finding::good(point, index.to_string());
     }
+    if let (Some(index), false) = (table.hidden_queue_index(wanted), target.is_sqlite) {
+        let word = if target.is_mariadb { "NOT IGNORED" } else { "VISIBLE" };
+        let remedy = format!("ALTER TABLE {} ALTER INDEX {} {word};", target.table, quote_name(&index.name, '`'));
+        return Finding::bad(point, format!("{index} is hidden from the optimizer, which has to use it"), remedy);
+    }
     let mut problem = format!(
         "missing: without it every poll reads the whole table; it must be exactly ({status}, {next_retry_time}), or end in {id}"
     );
@@ -94,8 +99,7 @@ fn index(table: &Table, settings: &Settings, target: &Target) -> Finding {
             .is_some_and(|column| column.eq_ignore_ascii_case(status))
     });
     if let Some(index) = near {
-        let hidden = if index.usable { "" } else { ", hidden from the optimizer" };
-        problem = format!("{problem}; {index}{hidden} will not do");
+        problem = format!("{problem}; {index} will not do");
     }
     Finding::bad(point, problem, create_index(table, settings, target))
 }

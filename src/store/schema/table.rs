@@ -79,16 +79,27 @@ impl Table {
     }
 
     /// The index that leads a read of the queues: by `status`, then `next_retry_time`, then `id`, and whole, ascending,
-    /// usable. The database appends the primary key's columns to every index, which is where `id` may come from.
-    pub(super) fn queue_index(&self, [status, next_retry_time, id]: [&str; 3]) -> Option<&Index> {
-        let wanted = [status, next_retry_time, id];
+    /// usable.
+    pub(super) fn queue_index(&self, columns: [&str; 3]) -> Option<&Index> {
+        self.fitting(columns).find(|index| index.usable)
+    }
+
+    /// An index that would do, were it not hidden from the optimizer.
+    pub(super) fn hidden_queue_index(&self, columns: [&str; 3]) -> Option<&Index> {
+        self.fitting(columns).find(|index| !index.usable)
+    }
+
+    /// The indexes whose columns are these, counting those of the key that the database appends.
+    fn fitting(&self, columns: [&str; 3]) -> impl Iterator<Item = &Index> {
+        let appended = self.appended();
         // Without any key the id is about to become it: that it is not yet is a mistake of its own.
-        let needed = if self.appended().is_empty() { wanted.len() - 1 } else { wanted.len() };
-        self.indexes.iter().filter(|index| index.usable && !index.primary).find(|index| {
-            let appended = self.appended().iter().filter(|part| !index.parts.contains(part));
+        let needed = if appended.is_empty() { columns.len() - 1 } else { columns.len() };
+        self.indexes.iter().filter(move |index| {
+            let appended = appended.iter().filter(|part| !index.parts.contains(part));
             let mut parts = index.parts.iter().chain(appended);
-            index.parts.len() <= wanted.len()
-                && wanted.iter().take(needed).all(|name| parts.next().is_some_and(|part| part.is_plain(name)))
+            !index.primary
+                && index.parts.len() <= columns.len()
+                && columns.iter().take(needed).all(|name| parts.next().is_some_and(|part| part.is_plain(name)))
         })
     }
 

@@ -44,7 +44,7 @@ pub struct SqlStore<D: Dialect> {
 impl<D: Dialect> SqlStore<D> {
     /// Connects, reads the facts and fills the statements. `instance` names this process in the attempt log.
     pub async fn open(dialect: D, settings: &Settings, instance: &str) -> anyhow::Result<Self> {
-        let mut link = dialect.connect().await.map_err(|fault| anyhow::Error::msg(fault.into_text()))?;
+        let mut link = Pool::connect(&dialect).await.map_err(|fault| StoreError::Unavailable(fault.into_text()))?;
         let facts =
             D::facts(&mut link, settings).await.context("cannot read what is needed to know about the table")?;
         drop(link);

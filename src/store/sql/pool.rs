@@ -101,13 +101,15 @@ impl<D: Dialect> Pool<D> {
             return Ok(Lease { pool: self, link, epoch, opened_at, is_sound: true, _permit: permit });
         }
         let epoch = self.epoch.load(Ordering::Relaxed);
-        let link = match timeout(CONNECT_LIMIT, self.dialect.connect()).await {
-            Ok(connected) => connected.map_err(|fault| self.judge(fault))?,
-            Err(_) => {
-                return Err(unavailable(format!("the database did not answer a connect within {CONNECT_LIMIT:?}")));
-            }
-        };
+        let link = Self::connect(&self.dialect).await.map_err(|fault| self.judge(fault))?;
         Ok(Lease { pool: self, link, epoch, opened_at: Instant::now(), is_sound: true, _permit: permit })
+    }
+
+    /// A new connection, within the time allowed.
+    pub(super) async fn connect(dialect: &D) -> Result<D::Link, Fault> {
+        timeout(CONNECT_LIMIT, dialect.connect()).await.unwrap_or_else(|_| {
+            Err(Fault::Other(format!("the database did not answer a connect within {CONNECT_LIMIT:?}")))
+        })
     }
 
     /// The latest usable connection; older ones may age and are dropped here.
