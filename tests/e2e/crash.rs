@@ -9,7 +9,7 @@ on_both_databases!(a_kill_in_mid_batch_loses_nothing_and_repeats_at_most_what_wa
 async fn a_kill_in_mid_batch_loses_nothing_and_repeats_at_most_what_was_in_flight(kind: Kind) {
     const IN_FLIGHT: usize = 200;
     const KILLS: usize = 5;
-    const BILLS: usize = 10_000;
+    const BILLS: usize = 6_000;
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;
     // A database some milliseconds away: what is delivered waits longer for its settle.

@@ -127,7 +127,7 @@ async fn a_server_that_cannot_be_reached_or_refuses_us_is_exit_code_69(kind: Kin
     assert_eq!(status.code, Some(69), "{status:?}");
 }
 
-/// CASES 8: the broker's client logs what comes back, payload and all.
+/// The broker's client logs what comes back, payload and all.
 async fn no_log_level_shows_a_payload_or_a_secret(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume(&shop.broker.queue("order.paid").await).await;
@@ -154,7 +154,7 @@ async fn no_log_level_shows_a_payload_or_a_secret(kind: Kind) {
     assert!(!preview.said().contains(&marker));
 }
 
-/// CASES 22: MariaDB 10.11 has no TLS unless it is told to.
+/// MariaDB 10.11 has no TLS unless it is told to.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn encryption_that_the_server_has_not_is_never_silently_left_out() {
     let Some(shop) = Shop::open(Kind::MariaDb).await else { return };

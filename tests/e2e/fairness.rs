@@ -9,7 +9,7 @@ on_both_databases!(
     a_bill_that_the_database_refuses_to_settle_holds_its_route_and_no_other,
 );
 
-/// CASES 26, DESIGN 11.
+/// A poison head, and types that nobody wants.
 async fn bills_that_no_route_matches_or_that_fail_hold_up_no_other(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume(&shop.broker.queue("order.good").await).await;
@@ -34,7 +34,7 @@ async fn bills_that_no_route_matches_or_that_fail_hold_up_no_other(kind: Kind) {
     assert_eq!(shop.database.count("biz_type = 'foreign.type' AND status = 0 AND retry_count = 0").await, 3_000);
 }
 
-/// CASES 45: the collation of the column calls them equal.
+/// The collation of the column calls them equal.
 async fn types_are_told_apart_by_bytes(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;
@@ -53,7 +53,7 @@ async fn types_are_told_apart_by_bytes(kind: Kind) {
     assert_eq!(left, ["1", "2", "4"]);
 }
 
-/// DESIGN 6: a settle is a compare-and-set.
+/// A settle is a compare-and-set.
 async fn an_application_that_changes_a_row_meanwhile_has_the_last_word(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     shop.broker.full_queue("order.*").await;

@@ -4,7 +4,7 @@ use crate::support::{Kind, LONG, Shop};
 
 on_both_databases!(no_two_bills_share_a_message_id, names_too_long_for_the_broker_cost_only_themselves);
 
-/// CASES 51.
+/// Joined plainly, some of these would be the same.
 async fn no_two_bills_share_a_message_id(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;
@@ -30,7 +30,7 @@ fn to(shop: &Shop, key: &str) -> String {
     format!("{{ exchange: {}, routing_key: {key} }}", shop.broker.exchange)
 }
 
-/// CASES 4: 64 characters of four bytes are 256 bytes, one more than AMQP takes.
+/// 64 characters of four bytes are 256 bytes, one more than AMQP takes.
 async fn names_too_long_for_the_broker_cost_only_themselves(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;

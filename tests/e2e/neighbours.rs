@@ -10,7 +10,7 @@ on_both_databases!(
     a_firewall_that_forgets_the_database_connection_is_survived,
 );
 
-/// CASES 13 and 14.
+/// Ids commit out of order, and no lock of ours is ever waited for.
 async fn an_open_transaction_of_the_application_holds_up_nobody(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;
@@ -38,7 +38,7 @@ async fn an_open_transaction_of_the_application_holds_up_nobody(kind: Kind) {
     assert_eq!(ledger.complete().await, (1_003, 0));
 }
 
-/// CASES 1 and 40: pages and settles overlap for a long time.
+/// Pages and settles overlap for a long time.
 async fn a_slow_network_to_the_database_repeats_nothing(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;
@@ -56,7 +56,7 @@ async fn a_slow_network_to_the_database_repeats_nothing(kind: Kind) {
     assert_eq!(ledger.complete().await, (2_000, 0));
 }
 
-/// CASES 17: nothing comes back any more, and nobody says so.
+/// Nothing comes back any more, and nobody says so.
 async fn a_firewall_that_forgets_the_database_connection_is_survived(kind: Kind) {
     let Some(shop) = Shop::open(kind).await else { return };
     let ledger = shop.broker.consume_all().await;

@@ -112,7 +112,7 @@ async fn slow_a_memory_alarm_of_twenty_seconds_fails_nothing() {
     assert_eq!(ledger.complete().await.1, 0);
 }
 
-/// CASES 16: a failover makes the old writer read-only.
+/// A failover makes the old writer read-only.
 mod read_only {
     use super::{Kind, LONG, Shop, assert_quiet, broker_url, start_database};
 
@@ -144,7 +144,7 @@ mod read_only {
     }
 }
 
-/// CASES 17: connections that idle are cut by the server, or forgotten by a firewall.
+/// Connections that idle are cut by the server, or forgotten by a firewall.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn connections_that_the_database_drops_when_idle_are_made_anew() {
     let (Some(url), Some(server)) = (broker_url(), start_database(Kind::MariaDb, &["--wait-timeout=1"]).await) else {

@@ -99,7 +99,7 @@ async fn bytes_of_a_blob_arrive_untouched(kind: Kind) {
     assert_all_arrive(&shop, &payloads).await;
 }
 
-/// CASES 25: a page is bounded by bytes, whatever its rows.
+/// A page is bounded by bytes, whatever its rows.
 async fn heavy_large_rows_are_read_within_the_limit_on_memory(kind: Kind) {
     const ROWS: usize = 60;
     const ROW_MIB: usize = 4;
