@@ -174,7 +174,7 @@ impl Running {
         thread::spawn(move || {
             for line in BufReader::new(log).lines().map_while(Result::ok) {
                 if line.contains("connected") {
-                    drop(told.send(()));
+                    told.send(()).ok();
                 }
             }
         });

@@ -94,7 +94,7 @@ impl Sink for FileSink {
                 Some(Err(error)) => trouble_of(&self.settings.path, &error),
                 Some(Ok(target)) => {
                     if voice.may_rejoice() {
-                        tracing::info!(sink = &*self.name, "writing again");
+                        tracing::info!(sink = &*self.name, "writing");
                     }
                     pace.reset();
                     match append(target, &mut outlet, &self.settings.path).await {

@@ -40,10 +40,17 @@ impl Pace {
 }
 
 /// Says a trouble once, and again only after a while, so that an outage is a few lines a minute.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Voice {
     last: Option<Instant>,
     owes_good_news: bool,
+}
+
+impl Default for Voice {
+    /// The first success is news too.
+    fn default() -> Self {
+        Self { last: None, owes_good_news: true }
+    }
 }
 
 impl Voice {
@@ -59,7 +66,7 @@ impl Voice {
         may
     }
 
-    /// Whether to speak of the recovery: once for each trouble that was spoken of.
+    /// Whether to speak of a success: of the first, and once for each trouble that was spoken of.
     pub(super) fn may_rejoice(&mut self) -> bool {
         std::mem::take(&mut self.owes_good_news)
     }

@@ -152,7 +152,7 @@ struct Tries<'a> {
 impl Tries<'_> {
     async fn serve(&mut self, link: Link, outlet: &mut Outlet<'_>) -> Ending {
         if self.voice.may_rejoice() {
-            tracing::info!(sink = self.sink, "connected to the broker again");
+            tracing::info!(sink = self.sink, "connected to the broker");
         }
         Box::pin(session::serve(link, outlet, &mut self.exchanges, self.limits)).await
     }
