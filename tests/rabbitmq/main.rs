@@ -1,5 +1,8 @@
 //! The RabbitMQ sink against real brokers.
 
+#![allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing, reason = "helpers of tests may fail them")]
+#![allow(clippy::print_stdout, reason = "the measurement is printed")]
+
 #[path = "../support/mod.rs"]
 mod support;
 

@@ -65,6 +65,8 @@ async fn a_killed_broker_is_found_again_and_what_was_under_way_is_told() {
     assert!(matches!(&away[0], Outcome::Unavailable(_, Exposure::Unsent)), "{away:?}");
     broker.start_again();
     rig.wait_for_health(|health| *health == Health::Up).await;
+    // A broker that is killed may forget a queue that was declared a moment before.
+    broker.application().await.declare_queue(&queue, &[]).await;
     assert_eq!(rig.deliver([message(1_001, &["", &queue])]).await, [Outcome::Delivered]);
     rig.finish().await;
 }
