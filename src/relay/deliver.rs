@@ -73,7 +73,8 @@ impl Relay {
                 if exposure != Some(Exposure::Unsent) {
                     debug!(bill = %flight.id, message_id = %flight.message_id, class = trouble.class, "unconfirmed, will be sent again");
                 }
-                if exposure != Some(Exposure::Innocent)
+                // What was not sent, or not to blame, waits for its sink alone.
+                if exposure == Some(Exposure::InFlight)
                     && let Some(state) = self.states.get_mut(flight.route)
                 {
                     state.pause(now, &mut self.chance);
