@@ -20,10 +20,14 @@ pub(super) async fn run(
         print(&schema::example(&settings).await.map_err(Failure::Unreachable)?, output);
         return Ok(Exit::Fine);
     }
-    let plan = schema::plan(&settings, false).await.map_err(|error| match error {
-        InitError::Refused(reason) => Failure::Usage(reason),
-        InitError::Failed(error) => Failure::Unreachable(error),
-    })?;
+    let plan = match schema::plan(&settings, false).await {
+        Ok(plan) => plan,
+        Err(InitError::Refused(reason)) => {
+            output.error(reason);
+            return Ok(Exit::Found);
+        }
+        Err(InitError::Failed(error)) => return Err(Failure::Unreachable(error)),
+    };
     output.line(format!("-- message ids are made of {}: {}", plan.message_id_form, plan.message_id_reason));
     print(&plan.statements, output);
     if options.apply && !plan.statements.is_empty() {

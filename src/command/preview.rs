@@ -2,13 +2,17 @@
 
 use std::path::Path;
 
-use anyhow::Context;
+use serde_json::{Map, Value};
 
 use crate::{
     app,
+    bill::MessageIdForm,
     cli::Preview,
-    command::{Exit, Failure, Output},
-    config::{self, Config, Environment},
+    command::{Exit, Failure, Output, findings},
+    config::{self, Config, Environment, RouteSettings},
+    decision::Trouble,
+    finding::Finding,
+    sink::{AddressKey, Message, Sink},
     store::{self, Found, Row},
 };
 
@@ -20,49 +24,76 @@ pub(super) async fn run(
 ) -> Result<Exit, Failure> {
     let config = config::load(file, env)?;
     let inspection = store::schema::inspect(&config.store, None).await.map_err(Failure::Unreachable)?;
-    let form = inspection.message_id_form.context("read how message ids are made: run `outbill init --apply` first")?;
-    let ledger = store::open(&config.store, &config.instance).await?.ledger;
-    let Some(Found { row, status }) = ledger.find(&options.id).await? else {
-        return Err(Failure::Usage(format!("there is no bill with the id {}", options.id)));
-    };
-    let bill = match row {
-        Row::Bill(bill) => bill,
-        Row::Invalid { class, problem, .. } => {
-            output.error(format!("the bill would be rejected ({class}): {problem}"));
-            return Ok(Exit::Found);
-        }
-    };
-    let Some(route) = config.routes.iter().find(|route| route.selector.takes(&bill.bill_type)) else {
-        output.error(format!("no route matches the type {:?}: the bill is left alone", bill.bill_type));
+    let Some(form) = inspection.message_id_form else {
+        let bad: Vec<Finding> = inspection.findings.into_iter().filter(Finding::is_bad).collect();
+        findings::print(&bad, false, output);
         return Ok(Exit::Found);
     };
-    let message = match app::compose(route, &form)(&bill) {
-        Ok(message) => message,
-        Err(trouble) => {
-            output.error(format!("the bill would be rejected ({}): {}", trouble.class, trouble.error));
-            return Ok(Exit::Found);
-        }
+    let ledger = store::open(&config.store, &config.instance).await?.ledger;
+    let Some(found) = ledger.find(&options.id).await? else {
+        output.error(format!("there is no bill with the id {}", options.id));
+        return Ok(Exit::Found);
     };
-    let keys = keys(&config, &route.sink);
-    if options.format.json {
-        output.line(serde_json::to_string(&message.shown(keys)).context("render the message")?);
-    } else {
-        output.line(format!("status   {status}"));
-        output.line(format!("route    {}", route.name));
-        output.line(format!("sink     {}", route.sink));
-        output.line(message.shown(keys));
-    }
-    let line =
-        app::sinks(&config)?.into_iter().find(|line| *line.name == route.sink).context("find the route's sink")?;
-    match line.sink.admit(&message) {
-        Ok(()) => Ok(Exit::Fine),
-        Err(trouble) => {
+    match shown(&config, &form, found, options.format.json, output) {
+        Ok(None) => Ok(Exit::Fine),
+        Ok(Some(trouble)) => {
             output.error(format!("the bill would be rejected ({}): {}", trouble.class, trouble.error));
             Ok(Exit::Found)
         }
+        Err(error) => Err(error.into()),
     }
 }
 
-fn keys(config: &Config, sink: &str) -> &'static [crate::sink::AddressKey] {
-    config.sinks.get(sink).map(app::address_keys).unwrap_or_default()
+/// Prints the message, as far as there is one. Returns why the bill would be rejected, if it would.
+fn shown(
+    config: &Config,
+    form: &MessageIdForm,
+    Found { row, status }: Found,
+    as_json: bool,
+    output: &mut Output,
+) -> anyhow::Result<Option<Trouble>> {
+    let bill = match row {
+        Row::Bill(bill) => bill,
+        Row::Invalid { class, problem, .. } => return Ok(Some(Trouble::new(class, problem))),
+    };
+    let Some(route) = config.routes.iter().find(|route| route.selector.takes(&bill.bill_type)) else {
+        output.line(format!("no route matches the type {:?}: the bill is left alone", bill.bill_type));
+        return Ok(None);
+    };
+    let message = match app::compose(route, form)(&bill) {
+        Ok(message) => message,
+        Err(trouble) => return Ok(Some(trouble)),
+    };
+    let keys = config.sinks.get(&route.sink).map(app::address_keys).unwrap_or_default();
+    for line in app::sinks(config)?.into_iter().filter(|line| *line.name == route.sink) {
+        if as_json {
+            output.line(json(&message, keys, line.sink.as_ref())?);
+        } else {
+            output.line(format!("status        {status}"));
+            print(&message, keys, route, line.sink.as_ref(), output);
+        }
+        if let Err(trouble) = line.sink.admit(&message) {
+            return Ok(Some(trouble));
+        }
+    }
+    Ok(None)
+}
+
+fn print(message: &Message, keys: &[AddressKey], route: &RouteSettings, sink: &dyn Sink, output: &mut Output) {
+    output.line(format!("route         {}", route.name));
+    output.line(format!("sink          {}", route.sink));
+    for (name, value) in sink.additions(message) {
+        output.line(format!("{name:<13} {value}"));
+    }
+    output.line(message.shown(keys));
+}
+
+fn json(message: &Message, keys: &[AddressKey], sink: &dyn Sink) -> anyhow::Result<Value> {
+    let mut shown = serde_json::to_value(message.shown(keys))?;
+    let additions: Map<String, Value> =
+        sink.additions(message).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    if let Value::Object(shown) = &mut shown {
+        shown.insert("sink_additions".to_owned(), Value::Object(additions));
+    }
+    Ok(shown)
 }

@@ -33,7 +33,7 @@ use crate::{
 pub struct Settings {
     /// The file, created where missing and appended to; `-` is standard output.
     pub path: PathBuf,
-    /// Messages under way at most.
+    /// Messages in flight at most: a crash repeats no more than these.
     #[serde(default = "default_in_flight")]
     #[schemars(range(min = 1, max = 65_535))]
     pub in_flight: u32,

@@ -10,6 +10,7 @@ pub mod template;
 use std::{fmt::Debug, sync::Arc};
 
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use crate::{
@@ -28,6 +29,11 @@ pub trait Sink: Debug + Send + Sync {
     /// Refuses what the sink could never deliver (too large, a key too long, a reserved header), before anything is
     /// sent. Pure: it neither waits nor connects; `preview` asks it too.
     fn admit(&self, message: &Message) -> Result<(), Trouble>;
+
+    /// What this kind of sink sends besides the parts of the message itself, for `preview`: properties and headers.
+    fn additions(&self, _message: &Message) -> Vec<(&'static str, Value)> {
+        Vec::new()
+    }
 
     /// The sink's work: connects, delivers what comes in, reconnects for ever. Returns once the inbox is closed and every
     /// delivery has been reported, or at once when the reports' receiver is gone.

@@ -18,6 +18,7 @@ use std::time::Duration;
 
 use anyhow::{Context, ensure};
 use async_trait::async_trait;
+use serde_json::Value;
 use tokio::sync::{mpsc, watch};
 
 use self::{
@@ -103,6 +104,10 @@ impl RabbitmqSink {
 impl Sink for RabbitmqSink {
     fn admit(&self, message: &Message) -> Result<(), Trouble> {
         wire::admit(message, self.settings.max_message.0)
+    }
+
+    fn additions(&self, message: &Message) -> Vec<(&'static str, Value)> {
+        wire::additions(message)
     }
 
     async fn run(&self, inbox: mpsc::Receiver<Delivery>, reports: mpsc::Sender<Report>) {

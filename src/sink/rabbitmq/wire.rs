@@ -114,6 +114,17 @@ fn value_len(value: &Value) -> usize {
     }
 }
 
+/// What is sent besides the parts of the message, as `preview` shows it.
+pub(super) fn additions(message: &Message) -> Vec<(&'static str, Value)> {
+    vec![
+        ("mandatory", true.into()),
+        ("delivery_mode", PERSISTENT.into()),
+        ("app_id", APP_ID.into()),
+        (ATTEMPT_HEADER, message.attempt.into()),
+        (ID_HEADER, message.bill_id.as_ref().into()),
+    ]
+}
+
 /// The properties, with the row's headers moved out of `message`.
 ///
 /// # Errors
