@@ -26,7 +26,7 @@ test-unit: ## what needs no server
 check: ## format, lints and docs, as CI checks them
 	@cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items --quiet
 
 bench: ## bills per second beside a bare publisher, on private servers
 	@cargo build --quiet --release

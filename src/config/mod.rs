@@ -1,7 +1,7 @@
 //! The configuration: from a YAML file and the environment to one usable value, or to all mistakes at once.
 //!
 //! Text → [`parse`] → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is
-//! made from the types of [`file`]) → types → [`rules`] (what a schema cannot say). Nothing else reads the environment.
+//! made from the types of [`mod@file`]) → types → [`rules`] (what a schema cannot say). Nothing else reads the environment.
 
 mod expand;
 mod file;
