@@ -23,10 +23,10 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use crate::{store, units::Span};
+use crate::{store, telemetry::LogSettings, units::Span};
 use tree::Node;
 
-pub use file::{DoneOn, LogFormat, LogSettings, SinkSettings};
+pub use file::{DoneOn, SinkSettings};
 pub use problem::{Problem, Problems};
 pub use routes::RouteSettings;
 pub use schema::schema;
