@@ -163,10 +163,15 @@ impl Relay {
             route = %settings.name, class = trouble.class, error = %trouble.error,
             "route held: mend the cause, then run `outbill release`"
         );
-        self.stale.insert(route);
         self.books.hold_soon();
-        let flights = &self.flights;
-        let recalled = match self.lines.get_mut(settings.line) {
+        self.recall_route(route);
+    }
+
+    /// What waits of a route that is held is put back.
+    pub(super) fn recall_route(&mut self, route: usize) {
+        self.stale.insert(route);
+        let (flights, line) = (&self.flights, self.line_of(route));
+        let recalled = match self.lines.get_mut(line) {
             Some(line) => line.recall(|ticket| flights.route_of(ticket) == Some(route)),
             None => Vec::new(),
         };

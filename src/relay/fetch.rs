@@ -29,7 +29,7 @@ pub(super) struct Fetched {
 impl Relay {
     /// Starts reading the next page, if there is room, time and somebody to read for.
     pub(super) fn start_fetch(&mut self, now: Instant) {
-        if self.fetching || !self.fetch_pause.is_over(now) || self.flights.weight() >= 2 * self.options.batch_bytes {
+        if !self.may_fetch() || !self.fetch_pause.is_over(now) {
             return;
         }
         let ready = self.ready(now);
@@ -56,11 +56,16 @@ impl Relay {
 
     /// When the next page is due, as far as time alone decides.
     pub(super) fn next_fetch_at(&self, now: Instant) -> Option<Instant> {
-        if self.fetching || self.flights.weight() >= 2 * self.options.batch_bytes {
+        if !self.may_fetch() {
             return None;
         }
         let next = self.cursors.next_at(now, &self.ready(now))?;
         Some(self.fetch_pause.until().map_or(next, |until| next.max(until)))
+    }
+
+    /// One page at a time, not before it is known which routes are held, and none while memory is full.
+    fn may_fetch(&self) -> bool {
+        !self.fetching && self.books.knows_holds() && self.flights.weight() < 2 * self.options.batch_bytes
     }
 
     /// Routes that were passed and are open again read from the start.

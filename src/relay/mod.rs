@@ -186,8 +186,8 @@ impl Relay {
         if !self.stopping {
             self.reopen(now);
             self.start_fetch(now);
-            self.start_reading_holds(now);
         }
+        self.start_reading_holds(now);
         self.dispatch(now);
         self.start_settle(now);
         self.quiet.flush(now);
@@ -243,15 +243,15 @@ impl Relay {
     }
 
     fn is_idle(&self) -> bool {
-        self.books.is_empty() && self.lines.iter().all(|line| line.under_way() == 0)
+        let is_hold_unsaved = self.states.iter().any(|state| state.unsaved_hold().is_some());
+        self.books.is_empty() && !is_hold_unsaved && self.lines.iter().all(|line| line.under_way() == 0)
     }
 
     /// When something has to be done although nothing happens.
     fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let mut times = vec![self.books.next_at(), self.quiet.next_at()];
+        let mut times = vec![self.books.next_at(), self.books.holds_due_at(), self.quiet.next_at()];
         if !self.stopping {
             times.push(self.next_fetch_at(now));
-            times.push(self.books.holds_due_at());
             times.extend(self.states.iter().map(|state| state.opens_at(now)));
         }
         times.into_iter().flatten().min()

@@ -36,6 +36,8 @@ pub(super) struct Books {
     pause: Pause,
     holds_due: Instant,
     reading_holds: bool,
+    /// Whether the holds of earlier runs have been read.
+    knows_holds: bool,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,7 @@ impl Books {
             pause: Pause::default(),
             holds_due: now,
             reading_holds: false,
+            knows_holds: false,
         }
     }
 
@@ -82,6 +85,10 @@ impl Books {
     pub(super) fn next_at(&self) -> Option<Instant> {
         let waits = !self.writing && !self.settlements.is_empty();
         self.pause.until().filter(|_| waits)
+    }
+
+    pub(super) fn knows_holds(&self) -> bool {
+        self.knows_holds
     }
 
     pub(super) fn holds_due_at(&self) -> Option<Instant> {
@@ -206,26 +213,30 @@ impl Relay {
         }
         match result {
             Ok(mut holds) => {
-                for (index, (state, route)) in self.states.iter_mut().zip(&self.routes).enumerate() {
-                    match holds.remove(route.name.as_ref()) {
-                        Some(hold) => {
-                            let reason = hold.reason.clone();
-                            if state.hold(hold, true) {
-                                self.stale.insert(index);
-                                error!(route = %route.name, %reason, "route is held since an earlier run or by another process");
-                            }
-                        }
-                        None if state.release() => {
-                            self.stale.insert(index);
-                            info!(route = %route.name, "route released");
-                        }
-                        None => {}
-                    }
+                self.books.knows_holds = true;
+                for index in 0..self.routes.len() {
+                    self.take_hold(index, &mut holds);
                 }
             }
             Err(error) => self.quiet.outage(now, "store", &error.to_string()),
         }
         let is_any_held = self.states.iter().any(super::route::RouteState::is_held);
-        self.books.holds_due = now + if is_any_held { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
+        let is_urgent = is_any_held || !self.books.knows_holds;
+        self.books.holds_due = now + if is_urgent { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
+    }
+
+    fn take_hold(&mut self, index: usize, holds: &mut HashMap<String, Hold>) {
+        let (Some(route), Some(state)) = (self.routes.get(index), self.states.get_mut(index)) else { return };
+        let (hold, name) = (holds.remove(route.name.as_ref()), Arc::clone(&route.name));
+        if let Some(hold) = hold {
+            let reason = hold.reason.clone();
+            if state.hold(hold, true) {
+                error!(route = %name, %reason, "route is held since an earlier run or by another process");
+                self.recall_route(index);
+            }
+        } else if state.release() {
+            self.stale.insert(index);
+            info!(route = %name, "route released");
+        }
     }
 }
