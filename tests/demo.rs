@@ -16,8 +16,9 @@ async fn the_demo_ends_within_twenty_seconds_with_a_ledger_that_balances() {
     let output = timeout(LIMIT, demo).await.unwrap().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{text}");
+    let (_, ledger) = text.split_once("\nledger\n").unwrap();
     let number = |word: &str| -> u32 {
-        let line = text.lines().find(|line| line.trim_start().starts_with(word)).unwrap();
+        let line = ledger.lines().find(|line| line.trim_start().starts_with(word)).unwrap();
         line.trim_start().trim_start_matches(word).split_whitespace().next().unwrap().parse().unwrap()
     };
     let (committed, rolled_back) = (number("committed"), number("rolled back"));
