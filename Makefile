@@ -29,8 +29,7 @@ check: ## format, lints and docs, as CI checks them
 	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items --quiet
 
 bench: ## bills per second beside a bare publisher, on private servers
-	@cargo build --quiet --release
-	scripts/with-servers cargo bench --bench drain
+	@scripts/with-servers cargo bench --bench drain
 
 format: ## rewrite the sources in the project's format
 	@cargo fmt
