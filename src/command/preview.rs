@@ -83,7 +83,8 @@ fn print(message: &Message, keys: &[AddressKey], route: &RouteSettings, sink: &d
     output.line(format!("route         {}", route.name));
     output.line(format!("sink          {}", route.sink));
     for (name, value) in sink.additions(message) {
-        output.line(format!("{name:<13} {value}"));
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        output.line(format!("{name:<13} {text}"));
     }
     output.line(message.shown(keys));
 }
