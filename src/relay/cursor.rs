@@ -82,6 +82,8 @@ pub(crate) struct Cursors {
     due: Round,
     sweep: Round,
     trail: VecDeque<(Instant, Mark)>,
+    /// The fresh cursor whose page is being read: who joined it now would miss that page.
+    reading: Option<u64>,
     next_number: u64,
     /// Whose turn was last, so that fresh, due and sweep take turns.
     turn: usize,
@@ -96,6 +98,7 @@ impl Cursors {
             due: round(now),
             sweep: round(now + SWEEP_WAIT),
             trail: VecDeque::new(),
+            reading: None,
             next_number: 0,
             turn: 0,
         };
@@ -106,7 +109,8 @@ impl Cursors {
     /// These routes read their fresh bills from the start again: some that were passed may be pending.
     pub(crate) fn restart(&mut self, routes: RouteSet) {
         self.leave(&routes);
-        self.push(None, routes);
+        let reading = self.reading;
+        self.push(None, routes, |cursor| Some(cursor.number) != reading);
     }
 
     /// The next page to read for routes that are `ready`, if it is time for one.
@@ -120,6 +124,10 @@ impl Cursors {
             let turn = (self.turn + offset) % sources;
             if let Some(step) = self.step(turn, now, ready) {
                 self.turn = turn;
+                self.reading = match step.source {
+                    Source::Fresh(number) => Some(number),
+                    Source::Due | Source::Sweep => None,
+                };
                 return Some(step);
             }
         }
@@ -137,6 +145,7 @@ impl Cursors {
 
     /// Takes note of what a step found.
     pub(crate) fn found(&mut self, step: &Step, found: Found, now: Instant) {
+        self.reading = None;
         match step.source {
             Source::Fresh(number) => self.found_fresh(number, found, now),
             Source::Due => {
@@ -151,6 +160,7 @@ impl Cursors {
 
     /// The page could not be read: it is read again from the same place.
     pub(crate) fn failed(&mut self, step: &Step, now: Instant) {
+        self.reading = None;
         match step.source {
             Source::Fresh(_) => {}
             Source::Due => self.due.next = now,
@@ -198,7 +208,8 @@ impl Cursors {
             }
         }
         for (after, routes) in parted {
-            self.push(after, routes);
+            // Not the cursor that they have just left, which is at the same place.
+            self.push(after, routes, |cursor| cursor.routes.is_disjoint(ready));
         }
     }
 
@@ -227,7 +238,7 @@ impl Cursors {
             self.meet_at_the_end(number, now);
         }
         for (before, routes) in stayed {
-            self.push(before, routes);
+            self.push(before, routes, |_| true);
         }
     }
 
@@ -282,8 +293,9 @@ impl Cursors {
         }
     }
 
-    fn push(&mut self, after: Option<Mark>, routes: RouteSet) {
-        let same = |cursor: &&mut Cursor| !cursor.is_at_the_end() && cursor.after == after;
+    /// Lets routes read from a place: with a cursor that is there and that they may join, else by one of their own.
+    fn push(&mut self, after: Option<Mark>, routes: RouteSet, may_join: impl Fn(&Cursor) -> bool) {
+        let same = |cursor: &&mut Cursor| !cursor.is_at_the_end() && cursor.after == after && may_join(cursor);
         if let Some(cursor) = self.fresh.iter_mut().find(same) {
             cursor.routes.extend(routes);
         } else {
@@ -379,6 +391,40 @@ mod tests {
         let step = fresh(&mut cursors, Instant::now(), &all()).unwrap();
         assert_eq!(step.routes, all());
         assert_eq!(cursors.fresh.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_that_is_not_ready_stays_at_its_place_while_others_read_on() {
+        let now = Instant::now();
+        let mut cursors = Cursors::new(2, INTERVAL, now);
+        let ready = RouteSet::from([0]);
+        for round in 1..=3 {
+            let step = fresh(&mut cursors, now, &ready).unwrap();
+            assert_eq!(step.routes, ready);
+            cursors.found(&step, page(10 * round, false), now);
+        }
+        let steps = [fresh(&mut cursors, now, &all()).unwrap(), fresh(&mut cursors, now, &all()).unwrap()];
+        assert!(
+            steps.iter().any(|step| step.after.is_none() && step.routes == RouteSet::from([1])),
+            "nobody has read for route 1 yet: {steps:?}"
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_route_that_restarts_while_a_page_is_read_does_not_miss_that_page() {
+        let now = Instant::now();
+        let mut cursors = Cursors::new(2, INTERVAL, now);
+        cursors.restart(RouteSet::from([0]));
+        let ready = RouteSet::from([0]);
+        let step = fresh(&mut cursors, now, &ready).unwrap();
+        assert_eq!((&step.after, &step.routes), (&None, &ready));
+        cursors.restart(RouteSet::from([1]));
+        cursors.found(&step, page(10, false), now);
+        let steps = [fresh(&mut cursors, now, &all()).unwrap(), fresh(&mut cursors, now, &all()).unwrap()];
+        assert!(
+            steps.iter().any(|step| step.after.is_none() && step.routes == RouteSet::from([1])),
+            "the page was read for route 0 alone: {steps:?}"
+        );
     }
 
     #[tokio::test(start_paused = true)]
