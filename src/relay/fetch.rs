@@ -14,7 +14,7 @@ use super::{
 use crate::{
     bill::{Bill, BillId, Seen},
     decision::Trouble,
-    store::{FetchRequest, Mark, Page, Row, StoreError},
+    store::{FetchRequest, Mark, Page, Queue, Row, StoreError},
 };
 
 /// Types without a route that are remembered, so that each is reported once.
@@ -102,7 +102,9 @@ impl Relay {
         let mut before = step.after.clone();
         for row in page.rows {
             let (id, bill_type, seen) = parts(&row);
-            let mark = Mark { next_retry_time: seen.next_retry_time.clone(), id: id.clone() };
+            // A row of the fresh queue may have been scheduled since its entry of the index was read.
+            let next_retry_time = seen.next_retry_time.clone().filter(|_| step.queue == Queue::Due);
+            let mark = Mark { next_retry_time, id: id.clone() };
             let route = bill_type.and_then(|bill_type| self.router.route(bill_type));
             match route {
                 None => {
