@@ -182,7 +182,7 @@ impl Relay {
         self.flights.land(flight.id);
     }
 
-    fn line_of(&self, route: usize) -> usize {
+    pub(super) fn line_of(&self, route: usize) -> usize {
         self.routes.get(route).map_or(usize::MAX, |route| route.line)
     }
 }

@@ -29,7 +29,7 @@ pub(super) struct Fetched {
 impl Relay {
     /// Starts reading the next page, if there is room, time and somebody to read for.
     pub(super) fn start_fetch(&mut self, now: Instant) {
-        if self.fetching || !self.fetch_pause.is_over(now) || self.flights.weight() >= 2 * self.options.batch_bytes {
+        if self.fetching || !self.fetch_pause.is_over(now) {
             return;
         }
         let ready = self.ready(now);
@@ -56,7 +56,7 @@ impl Relay {
 
     /// When the next page is due, as far as time alone decides.
     pub(super) fn next_fetch_at(&self, now: Instant) -> Option<Instant> {
-        if self.fetching || self.flights.weight() >= 2 * self.options.batch_bytes {
+        if self.fetching {
             return None;
         }
         let next = self.cursors.next_at(now, &self.ready(now))?;
@@ -137,6 +137,7 @@ impl Relay {
                     id,
                     seen,
                     route,
+                    line: self.line_of(route),
                     since: now,
                     weight: 0,
                 };
@@ -156,6 +157,7 @@ impl Relay {
             id: bill.id,
             seen: bill.seen,
             route,
+            line,
             since: now,
             weight,
         };
@@ -193,7 +195,16 @@ impl Relay {
     fn ready(&self, now: Instant) -> RouteSet {
         // Small pages cost as much as large ones, so a route waits until half a page fits.
         let enough = self.options.batch.div_ceil(2);
-        (0..self.routes.len()).filter(|route| self.is_open(*route, now) && self.room(*route) >= enough).collect()
+        let is_ready = |route: &usize| {
+            self.is_open(*route, now) && self.room(*route) >= enough && self.has_memory(self.line_of(*route))
+        };
+        (0..self.routes.len()).filter(is_ready).collect()
+    }
+
+    /// Each line has its own share: one that is blocked with large bills does not keep the others from reading.
+    fn has_memory(&self, line: usize) -> bool {
+        let share = self.options.batch_bytes.saturating_mul(2) / self.lines.len().max(1);
+        self.flights.weight(line) < share.max(1)
     }
 
     pub(super) fn is_open(&self, route: usize, now: Instant) -> bool {

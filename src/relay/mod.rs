@@ -45,7 +45,7 @@ pub struct Options {
     pub poll_interval: Duration,
     /// Rows of a page at most.
     pub batch: usize,
-    /// Bytes of a page at most; bills in memory may be twice as many.
+    /// Bytes of a page at most; bills in memory may be three times as many: of twice, each sink has an equal share.
     pub batch_bytes: usize,
     /// A longer payload is rejected without being read.
     pub max_payload: usize,
