@@ -29,7 +29,7 @@ pub(super) struct Fetched {
 impl Relay {
     /// Starts reading the next page, if there is room, time and somebody to read for.
     pub(super) fn start_fetch(&mut self, now: Instant) {
-        if self.fetching || !self.fetch_pause.is_over(now) {
+        if self.fetching || !self.books.knows_the_holds() || !self.fetch_pause.is_over(now) {
             return;
         }
         let ready = self.ready(now);
@@ -56,7 +56,7 @@ impl Relay {
 
     /// When the next page is due, as far as time alone decides.
     pub(super) fn next_fetch_at(&self, now: Instant) -> Option<Instant> {
-        if self.fetching {
+        if self.fetching || !self.books.knows_the_holds() {
             return None;
         }
         let next = self.cursors.next_at(now, &self.ready(now))?;

@@ -36,6 +36,8 @@ pub(super) struct Books {
     pause: Pause,
     holds_due: Instant,
     reading_holds: bool,
+    /// Whether the holds have been read at least once.
+    holds_known: bool,
 }
 
 #[derive(Debug)]
@@ -62,6 +64,7 @@ impl Books {
             pause: Pause::default(),
             holds_due: now,
             reading_holds: false,
+            holds_known: false,
         }
     }
 
@@ -72,6 +75,11 @@ impl Books {
 
     pub(super) fn is_empty(&self) -> bool {
         !self.writing && self.settlements.is_empty()
+    }
+
+    /// Until then nothing may be delivered: any route may be held since an earlier run.
+    pub(super) fn knows_the_holds(&self) -> bool {
+        self.holds_known
     }
 
     /// A hold waits to be written.
@@ -206,6 +214,7 @@ impl Relay {
         }
         match result {
             Ok(mut holds) => {
+                self.books.holds_known = true;
                 for (index, (state, route)) in self.states.iter_mut().zip(&self.routes).enumerate() {
                     match holds.remove(route.name.as_ref()) {
                         Some(hold) => {
@@ -226,6 +235,6 @@ impl Relay {
             Err(error) => self.quiet.outage(now, "store", &error.to_string()),
         }
         let is_any_held = self.states.iter().any(super::route::RouteState::is_held);
-        self.books.holds_due = now + if is_any_held { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
+        self.books.holds_due = now + if is_any_held || !self.books.holds_known { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
     }
 }
