@@ -163,10 +163,16 @@ impl Relay {
             route = %settings.name, class = trouble.class, error = %trouble.error,
             "route held: mend the cause, then run `outbill release`"
         );
-        self.stale.insert(route);
         self.books.hold_soon();
+        self.recall(route);
+    }
+
+    /// Puts back what waits of a route.
+    pub(super) fn recall(&mut self, route: usize) {
+        self.stale.insert(route);
+        let index = self.line_of(route);
         let flights = &self.flights;
-        let recalled = match self.lines.get_mut(settings.line) {
+        let recalled = match self.lines.get_mut(index) {
             Some(line) => line.recall(|ticket| flights.route_of(ticket) == Some(route)),
             None => Vec::new(),
         };

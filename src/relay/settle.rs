@@ -212,6 +212,7 @@ impl Relay {
                 state.hold_saved();
             }
         }
+        let mut newly_held = Vec::new();
         match result {
             Ok(mut holds) => {
                 self.books.holds_known = true;
@@ -220,7 +221,7 @@ impl Relay {
                         Some(hold) => {
                             let reason = hold.reason.clone();
                             if state.hold(hold, true) {
-                                self.stale.insert(index);
+                                newly_held.push(index);
                                 error!(route = %route.name, %reason, "route is held since an earlier run or by another process");
                             }
                         }
@@ -233,6 +234,9 @@ impl Relay {
                 }
             }
             Err(error) => self.quiet.outage(now, "store", &error.to_string()),
+        }
+        for route in newly_held {
+            self.recall(route);
         }
         let is_any_held = self.states.iter().any(super::route::RouteState::is_held);
         self.books.holds_due = now + if is_any_held || !self.books.holds_known { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
