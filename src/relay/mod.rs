@@ -186,6 +186,8 @@ impl Relay {
         if !self.stopping {
             self.reopen(now);
             self.start_fetch(now);
+        }
+        if !self.stopping || self.has_unsaved_hold() {
             self.start_reading_holds(now);
         }
         self.dispatch(now);
@@ -243,7 +245,7 @@ impl Relay {
     }
 
     fn is_idle(&self) -> bool {
-        self.books.is_empty() && self.lines.iter().all(|line| line.under_way() == 0)
+        self.books.is_empty() && !self.has_unsaved_hold() && self.lines.iter().all(|line| line.under_way() == 0)
     }
 
     /// When something has to be done although nothing happens.
@@ -251,8 +253,10 @@ impl Relay {
         let mut times = vec![self.books.next_at(), self.quiet.next_at()];
         if !self.stopping {
             times.push(self.next_fetch_at(now));
-            times.push(self.books.holds_due_at());
             times.extend(self.states.iter().map(|state| state.opens_at(now)));
+        }
+        if !self.stopping || self.has_unsaved_hold() {
+            times.push(self.books.holds_due_at());
         }
         times.into_iter().flatten().min()
     }

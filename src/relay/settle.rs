@@ -176,6 +176,11 @@ impl Relay {
         }
     }
 
+    /// Whether a hold has not been written yet. Without it, the next run would fail as many bills again.
+    pub(super) fn has_unsaved_hold(&self) -> bool {
+        self.states.iter().any(|state| state.unsaved_hold().is_some())
+    }
+
     /// Writes new holds and reads which there are, so that a release by a person is noticed.
     pub(super) fn start_reading_holds(&mut self, now: Instant) {
         if self.books.reading_holds || self.books.holds_due > now {
@@ -212,6 +217,7 @@ impl Relay {
                 state.hold_saved();
             }
         }
+        let was_read = result.is_ok();
         let mut newly_held = Vec::new();
         match result {
             Ok(mut holds) => {
@@ -239,6 +245,11 @@ impl Relay {
             self.recall(route);
         }
         let is_any_held = self.states.iter().any(super::route::RouteState::is_held);
+        if was_read && self.has_unsaved_hold() {
+            // Held while they were read.
+            self.books.holds_due = now;
+            return;
+        }
         self.books.holds_due = now + if is_any_held || !self.books.holds_known { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
     }
 }
