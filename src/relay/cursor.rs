@@ -18,11 +18,15 @@ use crate::{
 const TRAIL: Duration = Duration::from_secs(3);
 /// The wait between two rounds of the sweep, at least; a long round is followed by a wait of four times its length.
 const SWEEP_WAIT: Duration = Duration::from_secs(5);
+/// A queue whose reading passed many bills of others (of a held route, of no route) rests this many times as long as that
+/// took: going over them again and again would keep the database busy for nothing.
+const REST_FOR_PASSING: u32 = 2;
 
 /// One page to read, by whom and from where.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     source: Source,
+    asked_at: Instant,
     pub(crate) queue: Queue,
     pub(crate) after: Option<Mark>,
     pub(crate) routes: RouteSet,
@@ -57,6 +61,8 @@ struct Cursor {
     filtered: bool,
     /// Not before this time: set when the queue was read to its end.
     rest_until: Option<Instant>,
+    /// Time spent on pages that held mostly bills of others, since the end was last reached.
+    passing: Duration,
 }
 
 impl Cursor {
@@ -72,6 +78,8 @@ struct Round {
     filtered: bool,
     next: Instant,
     began: Instant,
+    /// Time spent on pages that held mostly bills of others, in this round.
+    passing: Duration,
 }
 
 /// All cursors of one table.
@@ -91,7 +99,7 @@ pub(crate) struct Cursors {
 
 impl Cursors {
     pub(crate) fn new(routes: usize, interval: Duration, now: Instant) -> Self {
-        let round = |next| Round { after: None, filtered: false, next, began: next };
+        let round = |next| Round { after: None, filtered: false, next, began: next, passing: Duration::ZERO };
         let mut cursors = Self {
             interval,
             fresh: Vec::new(),
@@ -146,13 +154,20 @@ impl Cursors {
     /// Takes note of what a step found.
     pub(crate) fn found(&mut self, step: &Step, found: Found, now: Instant) {
         self.reading = None;
+        let took = now.saturating_duration_since(step.asked_at);
+        let passing = if found.foreign { took } else { Duration::ZERO };
         match step.source {
-            Source::Fresh(number) => self.found_fresh(number, found, now),
+            Source::Fresh(number) => self.found_fresh(number, found, passing, now),
             Source::Due => {
                 self.due.filtered = found.foreign;
                 let go_on = !found.exhausted && found.end.is_some();
                 self.due.after = found.end.filter(|_| go_on);
-                self.due.next = if go_on { now } else { now + self.interval };
+                self.due.passing += passing;
+                self.due.next = if go_on {
+                    now
+                } else {
+                    now + self.interval.max(std::mem::take(&mut self.due.passing) * REST_FOR_PASSING)
+                };
             }
             Source::Sweep => self.found_sweep(found, now),
         }
@@ -174,6 +189,7 @@ impl Cursors {
             let routes: RouteSet = cursor.routes.intersection(ready).copied().collect();
             return (!rests && !routes.is_empty()).then(|| Step {
                 source: Source::Fresh(cursor.number),
+                asked_at: now,
                 queue: Queue::Fresh,
                 after: if cursor.is_at_the_end() { self.trail_of(cursor, now) } else { cursor.after.clone() },
                 filtered: cursor.filtered,
@@ -187,6 +203,7 @@ impl Cursors {
         };
         (round.next <= now).then(|| Step {
             source,
+            asked_at: now,
             queue,
             after: round.after.clone(),
             filtered: round.filtered,
@@ -213,7 +230,7 @@ impl Cursors {
         }
     }
 
-    fn found_fresh(&mut self, number: u64, found: Found, now: Instant) {
+    fn found_fresh(&mut self, number: u64, found: Found, passing: Duration, now: Instant) {
         let interval = self.interval;
         // The cursor may be gone: its routes restarted while the page was read.
         let Some(cursor) = self.fresh.iter_mut().find(|cursor| cursor.number == number) else { return };
@@ -224,8 +241,10 @@ impl Cursors {
             }
         }
         cursor.filtered = found.foreign;
+        cursor.passing += passing;
         if found.exhausted {
-            cursor.rest_until = Some(now + interval);
+            let rest = interval.max(std::mem::take(&mut cursor.passing) * REST_FOR_PASSING);
+            cursor.rest_until = Some(now + rest);
             cursor.after = furthest(cursor.after.take(), found.end);
         } else {
             cursor.rest_until = None;
@@ -301,7 +320,7 @@ impl Cursors {
         } else {
             let number = self.next_number;
             self.next_number += 1;
-            self.fresh.push(Cursor { number, after, routes, filtered: false, rest_until: None });
+            self.fresh.push(Cursor { number, after, routes, filtered: false, rest_until: None, passing: Duration::ZERO });
         }
     }
 
@@ -492,6 +511,35 @@ mod tests {
         tokio::time::advance(INTERVAL).await;
         let step = fresh(&mut cursors, Instant::now(), &ready).unwrap();
         assert_eq!(step.after, None);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_queue_full_of_others_bills_is_not_gone_over_all_the_time() {
+        let mut now = Instant::now();
+        let began = now;
+        let mut cursors = Cursors::new(1, INTERVAL, now);
+        let ready = RouteSet::from([0]);
+        let (mut busy, mut rounds) = (Duration::ZERO, 0);
+        while now < began + Duration::from_mins(1) {
+            if let Some(step) = cursors.next(now, &ready) {
+                let is_due = step.queue == Queue::Due;
+                // A hundred pages of a million due bills of others; nothing is fresh.
+                let takes = if is_due { Duration::from_millis(10) } else { Duration::ZERO };
+                busy += takes;
+                tokio::time::advance(takes).await;
+                now = Instant::now();
+                let end = step.after.as_ref().and_then(|mark| mark.id.as_integer()).unwrap_or(0) + 1;
+                let exhausted = !is_due || end == 100;
+                rounds += u32::from(is_due && exhausted);
+                let end = is_due.then(|| mark(end));
+                cursors.found(&step, Found { end, exhausted, foreign: is_due, ..Found::default() }, now);
+            } else {
+                tokio::time::advance(Duration::from_millis(10)).await;
+                now = Instant::now();
+            }
+        }
+        assert!(busy < Duration::from_secs(25), "busy for {busy:?} of a minute");
+        assert!(rounds >= 15, "{rounds} rounds: due bills behind them are still found soon");
     }
 
     #[tokio::test(start_paused = true)]
