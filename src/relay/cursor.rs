@@ -18,11 +18,15 @@ use crate::{
 const TRAIL: Duration = Duration::from_secs(3);
 /// The wait between two rounds of the sweep, at least; a long round is followed by a wait of four times its length.
 const SWEEP_WAIT: Duration = Duration::from_secs(5);
+/// A queue whose reading passed many bills of others (of a held route, of no route) rests this many times as long as that
+/// took: going over them again and again would keep the database busy for nothing.
+const REST_FOR_PASSING: u32 = 2;
 
 /// One page to read, by whom and from where.
 #[derive(Clone, Debug)]
 pub(crate) struct Step {
     source: Source,
+    asked_at: Instant,
     pub(crate) queue: Queue,
     pub(crate) after: Option<Mark>,
     pub(crate) routes: RouteSet,
@@ -57,6 +61,8 @@ struct Cursor {
     filtered: bool,
     /// Not before this time: set when the queue was read to its end.
     rest_until: Option<Instant>,
+    /// Time spent on pages that held mostly bills of others, since the end was last reached.
+    passing: Duration,
 }
 
 impl Cursor {
@@ -72,6 +78,8 @@ struct Round {
     filtered: bool,
     next: Instant,
     began: Instant,
+    /// Time spent on pages that held mostly bills of others, in this round.
+    passing: Duration,
 }
 
 /// All cursors of one table.
@@ -82,6 +90,8 @@ pub(crate) struct Cursors {
     due: Round,
     sweep: Round,
     trail: VecDeque<(Instant, Mark)>,
+    /// The fresh cursor whose page is being read: who joined it now would miss that page.
+    reading: Option<u64>,
     next_number: u64,
     /// Whose turn was last, so that fresh, due and sweep take turns.
     turn: usize,
@@ -89,13 +99,14 @@ pub(crate) struct Cursors {
 
 impl Cursors {
     pub(crate) fn new(routes: usize, interval: Duration, now: Instant) -> Self {
-        let round = |next| Round { after: None, filtered: false, next, began: next };
+        let round = |next| Round { after: None, filtered: false, next, began: next, passing: Duration::ZERO };
         let mut cursors = Self {
             interval,
             fresh: Vec::new(),
             due: round(now),
             sweep: round(now + SWEEP_WAIT),
             trail: VecDeque::new(),
+            reading: None,
             next_number: 0,
             turn: 0,
         };
@@ -106,7 +117,8 @@ impl Cursors {
     /// These routes read their fresh bills from the start again: some that were passed may be pending.
     pub(crate) fn restart(&mut self, routes: RouteSet) {
         self.leave(&routes);
-        self.push(None, routes);
+        let reading = self.reading;
+        self.push(None, routes, |cursor| Some(cursor.number) != reading);
     }
 
     /// The next page to read for routes that are `ready`, if it is time for one.
@@ -120,6 +132,10 @@ impl Cursors {
             let turn = (self.turn + offset) % sources;
             if let Some(step) = self.step(turn, now, ready) {
                 self.turn = turn;
+                self.reading = match step.source {
+                    Source::Fresh(number) => Some(number),
+                    Source::Due | Source::Sweep => None,
+                };
                 return Some(step);
             }
         }
@@ -137,13 +153,21 @@ impl Cursors {
 
     /// Takes note of what a step found.
     pub(crate) fn found(&mut self, step: &Step, found: Found, now: Instant) {
+        self.reading = None;
+        let took = now.saturating_duration_since(step.asked_at);
+        let passing = if found.foreign { took } else { Duration::ZERO };
         match step.source {
-            Source::Fresh(number) => self.found_fresh(number, found, now),
+            Source::Fresh(number) => self.found_fresh(number, found, passing, now),
             Source::Due => {
                 self.due.filtered = found.foreign;
                 let go_on = !found.exhausted && found.end.is_some();
                 self.due.after = found.end.filter(|_| go_on);
-                self.due.next = if go_on { now } else { now + self.interval };
+                self.due.passing += passing;
+                self.due.next = if go_on {
+                    now
+                } else {
+                    now + self.interval.max(std::mem::take(&mut self.due.passing) * REST_FOR_PASSING)
+                };
             }
             Source::Sweep => self.found_sweep(found, now),
         }
@@ -151,6 +175,7 @@ impl Cursors {
 
     /// The page could not be read: it is read again from the same place.
     pub(crate) fn failed(&mut self, step: &Step, now: Instant) {
+        self.reading = None;
         match step.source {
             Source::Fresh(_) => {}
             Source::Due => self.due.next = now,
@@ -164,6 +189,7 @@ impl Cursors {
             let routes: RouteSet = cursor.routes.intersection(ready).copied().collect();
             return (!rests && !routes.is_empty()).then(|| Step {
                 source: Source::Fresh(cursor.number),
+                asked_at: now,
                 queue: Queue::Fresh,
                 after: if cursor.is_at_the_end() { self.trail_of(cursor, now) } else { cursor.after.clone() },
                 filtered: cursor.filtered,
@@ -177,6 +203,7 @@ impl Cursors {
         };
         (round.next <= now).then(|| Step {
             source,
+            asked_at: now,
             queue,
             after: round.after.clone(),
             filtered: round.filtered,
@@ -198,11 +225,12 @@ impl Cursors {
             }
         }
         for (after, routes) in parted {
-            self.push(after, routes);
+            // Not the cursor that they have just left, which is at the same place.
+            self.push(after, routes, |cursor| cursor.routes.is_disjoint(ready));
         }
     }
 
-    fn found_fresh(&mut self, number: u64, found: Found, now: Instant) {
+    fn found_fresh(&mut self, number: u64, found: Found, passing: Duration, now: Instant) {
         let interval = self.interval;
         // The cursor may be gone: its routes restarted while the page was read.
         let Some(cursor) = self.fresh.iter_mut().find(|cursor| cursor.number == number) else { return };
@@ -213,8 +241,10 @@ impl Cursors {
             }
         }
         cursor.filtered = found.foreign;
+        cursor.passing += passing;
         if found.exhausted {
-            cursor.rest_until = Some(now + interval);
+            let rest = interval.max(std::mem::take(&mut cursor.passing) * REST_FOR_PASSING);
+            cursor.rest_until = Some(now + rest);
             cursor.after = furthest(cursor.after.take(), found.end);
         } else {
             cursor.rest_until = None;
@@ -227,7 +257,7 @@ impl Cursors {
             self.meet_at_the_end(number, now);
         }
         for (before, routes) in stayed {
-            self.push(before, routes);
+            self.push(before, routes, |_| true);
         }
     }
 
@@ -282,14 +312,22 @@ impl Cursors {
         }
     }
 
-    fn push(&mut self, after: Option<Mark>, routes: RouteSet) {
-        let same = |cursor: &&mut Cursor| !cursor.is_at_the_end() && cursor.after == after;
+    /// Lets routes read from a place: with a cursor that is there and that they may join, else by one of their own.
+    fn push(&mut self, after: Option<Mark>, routes: RouteSet, may_join: impl Fn(&Cursor) -> bool) {
+        let same = |cursor: &&mut Cursor| !cursor.is_at_the_end() && cursor.after == after && may_join(cursor);
         if let Some(cursor) = self.fresh.iter_mut().find(same) {
             cursor.routes.extend(routes);
         } else {
             let number = self.next_number;
             self.next_number += 1;
-            self.fresh.push(Cursor { number, after, routes, filtered: false, rest_until: None });
+            self.fresh.push(Cursor {
+                number,
+                after,
+                routes,
+                filtered: false,
+                rest_until: None,
+                passing: Duration::ZERO,
+            });
         }
     }
 
@@ -328,137 +366,4 @@ fn furthest(one: Option<Mark>, other: Option<Mark>) -> Option<Mark> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::bill::BillId;
-
-    const INTERVAL: Duration = Duration::from_millis(200);
-
-    fn mark(id: i128) -> Mark {
-        Mark { next_retry_time: None, id: BillId::Integer(id) }
-    }
-
-    fn page(end: i128, exhausted: bool) -> Found {
-        Found { end: Some(mark(end)), exhausted, ..Found::default() }
-    }
-
-    fn all() -> RouteSet {
-        RouteSet::from([0, 1])
-    }
-
-    /// The next fresh step; due steps are answered with an empty queue.
-    fn fresh(cursors: &mut Cursors, now: Instant, ready: &RouteSet) -> Option<Step> {
-        loop {
-            let step = cursors.next(now, ready)?;
-            if matches!(step.source, Source::Fresh(_)) {
-                return Some(step);
-            }
-            cursors.found(&step, Found { exhausted: true, ..Found::default() }, now);
-        }
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_route_that_falls_behind_reads_on_from_its_place_and_meets_the_others_at_the_end() {
-        let now = Instant::now();
-        let mut cursors = Cursors::new(2, INTERVAL, now);
-        let step = fresh(&mut cursors, now, &all()).unwrap();
-        assert_eq!((&step.after, &step.routes), (&None, &all()));
-        let behind = vec![(1, Some(mark(4)))];
-        cursors.found(&step, Found { behind, ..page(10, false) }, now);
-
-        let ready = RouteSet::from([0]);
-        let step = fresh(&mut cursors, now, &ready).unwrap();
-        assert_eq!((&step.after, &step.routes), (&Some(mark(10)), &ready));
-        cursors.found(&step, page(20, true), now);
-        assert!(fresh(&mut cursors, now, &ready).is_none(), "the end rests for an interval");
-
-        let step = fresh(&mut cursors, now, &all()).unwrap();
-        assert_eq!((&step.after, &step.routes), (&Some(mark(4)), &RouteSet::from([1])));
-        cursors.found(&step, page(22, true), now);
-        tokio::time::advance(INTERVAL).await;
-        let step = fresh(&mut cursors, Instant::now(), &all()).unwrap();
-        assert_eq!(step.routes, all());
-        assert_eq!(cursors.fresh.len(), 1);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn reading_at_the_end_begins_where_the_end_was_a_short_while_ago() {
-        let mut now = Instant::now();
-        let mut cursors = Cursors::new(2, INTERVAL, now);
-        let mut starts = Vec::new();
-        for round in 1..=40 {
-            let step = fresh(&mut cursors, now, &all()).unwrap();
-            starts.push(step.after.as_ref().map(|mark| mark.id.as_integer().unwrap()));
-            cursors.found(&step, page(round * 100, true), now);
-            tokio::time::advance(INTERVAL).await;
-            now = Instant::now();
-        }
-        assert_eq!(starts[1], None, "nothing is known yet of the last three seconds");
-        let last = starts.last().unwrap().unwrap();
-        let rounds_back = 40 - last / 100;
-        assert!((15..=18).contains(&rounds_back), "{rounds_back} rounds of 200 ms make about three seconds");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn the_sweep_goes_over_what_was_passed_and_then_rests() {
-        let mut now = Instant::now();
-        let mut cursors = Cursors::new(1, INTERVAL, now);
-        let step = fresh(&mut cursors, now, &RouteSet::from([0])).unwrap();
-        cursors.found(&step, page(1_000, true), now);
-        tokio::time::advance(SWEEP_WAIT).await;
-        now = Instant::now();
-        let mut sweeps = Vec::new();
-        for _ in 0..60 {
-            while let Some(step) = cursors.next(now, &RouteSet::from([0])) {
-                let found = match step.source {
-                    Source::Sweep => {
-                        sweeps.push(step.after.clone());
-                        let end = 400 * i128::try_from(sweeps.len()).unwrap();
-                        page(end, false)
-                    }
-                    Source::Fresh(_) => page(1_000, true),
-                    Source::Due => Found { exhausted: true, ..Found::default() },
-                };
-                cursors.found(&step, found, now);
-            }
-            tokio::time::advance(INTERVAL).await;
-            now = Instant::now();
-            if sweeps.len() == 3 {
-                break;
-            }
-        }
-        assert_eq!(sweeps, [None, Some(mark(400)), Some(mark(800))]);
-        let next = cursors.sweep.next.saturating_duration_since(now);
-        assert!(next + 2 * INTERVAL > SWEEP_WAIT, "passed 1000: the round is over, {next:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn ids_that_do_not_grow_with_time_are_read_from_the_start_each_round() {
-        let now = Instant::now();
-        let mut cursors = Cursors::new(1, INTERVAL, now);
-        let ready = RouteSet::from([0]);
-        let text = |id: &str| Mark { next_retry_time: None, id: BillId::Text(id.into()) };
-        let step = fresh(&mut cursors, now, &ready).unwrap();
-        cursors.found(&step, Found { end: Some(text("m")), ..Found::default() }, now);
-        let step = fresh(&mut cursors, now, &ready).unwrap();
-        assert_eq!(step.after, Some(text("m")), "within a round the place counts");
-        cursors.found(&step, Found { end: Some(text("z")), exhausted: true, ..Found::default() }, now);
-        tokio::time::advance(INTERVAL).await;
-        let step = fresh(&mut cursors, Instant::now(), &ready).unwrap();
-        assert_eq!(step.after, None);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn fresh_and_due_bills_take_turns() {
-        let now = Instant::now();
-        let mut cursors = Cursors::new(1, INTERVAL, now);
-        let ready = RouteSet::from([0]);
-        let mut queues = Vec::new();
-        for round in 1..=6 {
-            let step = cursors.next(now, &ready).unwrap();
-            queues.push(step.queue);
-            cursors.found(&step, page(round, false), now);
-        }
-        assert_eq!(queues.iter().filter(|queue| **queue == Queue::Due).count(), 3);
-    }
-}
+mod tests;

@@ -164,14 +164,15 @@ impl Relay {
             "route held: mend the cause, then run `outbill release`"
         );
         self.books.hold_soon();
-        self.recall_route(route);
+        self.recall(route);
     }
 
-    /// What waits of a route that is held is put back.
-    pub(super) fn recall_route(&mut self, route: usize) {
+    /// Puts back what waits of a route.
+    pub(super) fn recall(&mut self, route: usize) {
         self.stale.insert(route);
-        let (flights, line) = (&self.flights, self.line_of(route));
-        let recalled = match self.lines.get_mut(line) {
+        let index = self.line_of(route);
+        let flights = &self.flights;
+        let recalled = match self.lines.get_mut(index) {
             Some(line) => line.recall(|ticket| flights.route_of(ticket) == Some(route)),
             None => Vec::new(),
         };
@@ -187,7 +188,7 @@ impl Relay {
         self.flights.land(flight.id);
     }
 
-    fn line_of(&self, route: usize) -> usize {
+    pub(super) fn line_of(&self, route: usize) -> usize {
         self.routes.get(route).map_or(usize::MAX, |route| route.line)
     }
 }

@@ -14,7 +14,7 @@ use super::{
 use crate::{
     bill::{Bill, BillId, Seen},
     decision::Trouble,
-    store::{FetchRequest, Mark, Page, Row, StoreError},
+    store::{FetchRequest, Mark, Page, Queue, Row, StoreError},
 };
 
 /// Types without a route that are remembered, so that each is reported once.
@@ -29,7 +29,7 @@ pub(super) struct Fetched {
 impl Relay {
     /// Starts reading the next page, if there is room, time and somebody to read for.
     pub(super) fn start_fetch(&mut self, now: Instant) {
-        if !self.may_fetch() || !self.fetch_pause.is_over(now) {
+        if self.fetching || !self.books.knows_the_holds() || !self.fetch_pause.is_over(now) {
             return;
         }
         let ready = self.ready(now);
@@ -56,16 +56,11 @@ impl Relay {
 
     /// When the next page is due, as far as time alone decides.
     pub(super) fn next_fetch_at(&self, now: Instant) -> Option<Instant> {
-        if !self.may_fetch() {
+        if self.fetching || !self.books.knows_the_holds() {
             return None;
         }
         let next = self.cursors.next_at(now, &self.ready(now))?;
         Some(self.fetch_pause.until().map_or(next, |until| next.max(until)))
-    }
-
-    /// One page at a time, not before it is known which routes are held, and none while memory is full.
-    fn may_fetch(&self) -> bool {
-        !self.fetching && self.books.knows_holds() && self.flights.weight() < 2 * self.options.batch_bytes
     }
 
     /// Routes that were passed and are open again read from the start.
@@ -107,7 +102,9 @@ impl Relay {
         let mut before = step.after.clone();
         for row in page.rows {
             let (id, bill_type, seen) = parts(&row);
-            let mark = Mark { next_retry_time: seen.next_retry_time.clone(), id: id.clone() };
+            // A row of the fresh queue may have been scheduled since its entry of the index was read.
+            let next_retry_time = seen.next_retry_time.clone().filter(|_| step.queue == Queue::Due);
+            let mark = Mark { next_retry_time, id: id.clone() };
             let route = bill_type.and_then(|bill_type| self.router.route(bill_type));
             match route {
                 None => {
@@ -140,6 +137,7 @@ impl Relay {
                     id,
                     seen,
                     route,
+                    line: self.line_of(route),
                     since: now,
                     weight: 0,
                 };
@@ -159,6 +157,7 @@ impl Relay {
             id: bill.id,
             seen: bill.seen,
             route,
+            line,
             since: now,
             weight,
         };
@@ -196,7 +195,16 @@ impl Relay {
     fn ready(&self, now: Instant) -> RouteSet {
         // Small pages cost as much as large ones, so a route waits until half a page fits.
         let enough = self.options.batch.div_ceil(2);
-        (0..self.routes.len()).filter(|route| self.is_open(*route, now) && self.room(*route) >= enough).collect()
+        let is_ready = |route: &usize| {
+            self.is_open(*route, now) && self.room(*route) >= enough && self.has_memory(self.line_of(*route))
+        };
+        (0..self.routes.len()).filter(is_ready).collect()
+    }
+
+    /// Each line has its own share: one that is blocked with large bills does not keep the others from reading.
+    fn has_memory(&self, line: usize) -> bool {
+        let share = self.options.batch_bytes.saturating_mul(2) / self.lines.len().max(1);
+        self.flights.weight(line) < share.max(1)
     }
 
     pub(super) fn is_open(&self, route: usize, now: Instant) -> bool {

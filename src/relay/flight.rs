@@ -20,6 +20,8 @@ pub(crate) struct Flight {
     pub(crate) bill_type: Arc<str>,
     pub(crate) message_id: Arc<str>,
     pub(crate) route: usize,
+    /// The line to the route's sink.
+    pub(crate) line: usize,
     /// When it was taken, later when it was handed to the sink.
     pub(crate) since: Instant,
     /// Bytes in memory, roughly.
@@ -36,7 +38,8 @@ pub(crate) struct Flights {
     landed: HashSet<BillId>,
     page_is_open: bool,
     next_ticket: u64,
-    weight: usize,
+    /// Bytes of the bills that have not been reported yet, by line.
+    weights: HashMap<usize, usize>,
 }
 
 impl Flights {
@@ -60,7 +63,7 @@ impl Flights {
     pub(crate) fn take_off(&mut self, flight: Flight) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        self.weight += flight.weight;
+        *self.weights.entry(flight.line).or_default() += flight.weight;
         self.aloft.insert(flight.id.clone());
         self.by_ticket.insert(ticket, flight);
         ticket
@@ -77,7 +80,9 @@ impl Flights {
     /// The sink has reported: the flight goes to whoever settles it, its id stays aloft until [`Self::land`].
     pub(crate) fn reported(&mut self, ticket: Ticket) -> Option<Flight> {
         let flight = self.by_ticket.remove(&ticket)?;
-        self.weight -= flight.weight;
+        if let Some(weight) = self.weights.get_mut(&flight.line) {
+            *weight = weight.saturating_sub(flight.weight);
+        }
         Some(flight)
     }
 
@@ -94,9 +99,9 @@ impl Flights {
         self.aloft.len()
     }
 
-    /// Bytes of the bills that have not been reported yet.
-    pub(crate) fn weight(&self) -> usize {
-        self.weight
+    /// Bytes of a line's bills that have not been reported yet.
+    pub(crate) fn weight(&self, line: usize) -> usize {
+        self.weights.get(&line).copied().unwrap_or(0)
     }
 }
 
@@ -111,6 +116,7 @@ mod tests {
             bill_type: "t".into(),
             message_id: "m".into(),
             route: 0,
+            line: 3,
             since: Instant::now(),
             weight: 10,
         }
@@ -120,6 +126,7 @@ mod tests {
     async fn a_row_that_was_settled_after_its_page_was_asked_for_is_no_news() {
         let mut flights = Flights::default();
         let ticket = flights.take_off(flight(7));
+        assert_eq!((flights.weight(3), flights.weight(0)), (10, 0));
         flights.open_page();
         assert!(!flights.is_news(&BillId::Integer(7)), "in flight");
         let landed = flights.reported(ticket).unwrap();
@@ -129,6 +136,6 @@ mod tests {
         flights.close_page();
         flights.open_page();
         assert!(flights.is_news(&BillId::Integer(7)), "a later snapshot that shows it pending is right");
-        assert_eq!((flights.len(), flights.weight()), (0, 0));
+        assert_eq!((flights.len(), flights.weight(3)), (0, 0));
     }
 }

@@ -45,7 +45,7 @@ pub struct Options {
     pub poll_interval: Duration,
     /// Rows of a page at most.
     pub batch: usize,
-    /// Bytes of a page at most; bills in memory may be twice as many.
+    /// Bytes of a page at most; bills in memory may be three times as many: of twice, each sink has an equal share.
     pub batch_bytes: usize,
     /// A longer payload is rejected without being read.
     pub max_payload: usize,
@@ -187,7 +187,9 @@ impl Relay {
             self.reopen(now);
             self.start_fetch(now);
         }
-        self.start_reading_holds(now);
+        if !self.stopping || self.has_unsaved_hold() {
+            self.start_reading_holds(now);
+        }
         self.dispatch(now);
         self.start_settle(now);
         self.quiet.flush(now);
@@ -243,16 +245,18 @@ impl Relay {
     }
 
     fn is_idle(&self) -> bool {
-        let is_hold_unsaved = self.states.iter().any(|state| state.unsaved_hold().is_some());
-        self.books.is_empty() && !is_hold_unsaved && self.lines.iter().all(|line| line.under_way() == 0)
+        self.books.is_empty() && !self.has_unsaved_hold() && self.lines.iter().all(|line| line.under_way() == 0)
     }
 
     /// When something has to be done although nothing happens.
     fn wake_at(&self, now: Instant) -> Option<Instant> {
-        let mut times = vec![self.books.next_at(), self.books.holds_due_at(), self.quiet.next_at()];
+        let mut times = vec![self.books.next_at(), self.quiet.next_at()];
         if !self.stopping {
             times.push(self.next_fetch_at(now));
             times.extend(self.states.iter().map(|state| state.opens_at(now)));
+        }
+        if !self.stopping || self.has_unsaved_hold() {
+            times.push(self.books.holds_due_at());
         }
         times.into_iter().flatten().min()
     }

@@ -36,8 +36,8 @@ pub(super) struct Books {
     pause: Pause,
     holds_due: Instant,
     reading_holds: bool,
-    /// Whether the holds of earlier runs have been read.
-    knows_holds: bool,
+    /// Whether the holds have been read at least once.
+    holds_known: bool,
 }
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Books {
             pause: Pause::default(),
             holds_due: now,
             reading_holds: false,
-            knows_holds: false,
+            holds_known: false,
         }
     }
 
@@ -77,6 +77,11 @@ impl Books {
         !self.writing && self.settlements.is_empty()
     }
 
+    /// Until then nothing may be delivered: any route may be held since an earlier run.
+    pub(super) fn knows_the_holds(&self) -> bool {
+        self.holds_known
+    }
+
     /// A hold waits to be written.
     pub(super) fn hold_soon(&mut self) {
         self.holds_due = Instant::now();
@@ -85,10 +90,6 @@ impl Books {
     pub(super) fn next_at(&self) -> Option<Instant> {
         let waits = !self.writing && !self.settlements.is_empty();
         self.pause.until().filter(|_| waits)
-    }
-
-    pub(super) fn knows_holds(&self) -> bool {
-        self.knows_holds
     }
 
     pub(super) fn holds_due_at(&self) -> Option<Instant> {
@@ -175,6 +176,11 @@ impl Relay {
         }
     }
 
+    /// Whether a hold has not been written yet. Without it, the next run would fail as many bills again.
+    pub(super) fn has_unsaved_hold(&self) -> bool {
+        self.states.iter().any(|state| state.unsaved_hold().is_some())
+    }
+
     /// Writes new holds and reads which there are, so that a release by a person is noticed.
     pub(super) fn start_reading_holds(&mut self, now: Instant) {
         if self.books.reading_holds || self.books.holds_due > now {
@@ -211,32 +217,39 @@ impl Relay {
                 state.hold_saved();
             }
         }
+        let was_read = result.is_ok();
+        let mut newly_held = Vec::new();
         match result {
             Ok(mut holds) => {
-                self.books.knows_holds = true;
-                for index in 0..self.routes.len() {
-                    self.take_hold(index, &mut holds);
+                self.books.holds_known = true;
+                for (index, (state, route)) in self.states.iter_mut().zip(&self.routes).enumerate() {
+                    match holds.remove(route.name.as_ref()) {
+                        Some(hold) => {
+                            let reason = hold.reason.clone();
+                            if state.hold(hold, true) {
+                                newly_held.push(index);
+                                error!(route = %route.name, %reason, "route is held since an earlier run or by another process");
+                            }
+                        }
+                        None if state.release() => {
+                            self.stale.insert(index);
+                            info!(route = %route.name, "route released");
+                        }
+                        None => {}
+                    }
                 }
             }
             Err(error) => self.quiet.outage(now, "store", &error.to_string()),
         }
-        let is_any_held = self.states.iter().any(super::route::RouteState::is_held);
-        let is_urgent = is_any_held || !self.books.knows_holds;
-        self.books.holds_due = now + if is_urgent { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
-    }
-
-    fn take_hold(&mut self, index: usize, holds: &mut HashMap<String, Hold>) {
-        let (Some(route), Some(state)) = (self.routes.get(index), self.states.get_mut(index)) else { return };
-        let (hold, name) = (holds.remove(route.name.as_ref()), Arc::clone(&route.name));
-        if let Some(hold) = hold {
-            let reason = hold.reason.clone();
-            if state.hold(hold, true) {
-                error!(route = %name, %reason, "route is held since an earlier run or by another process");
-                self.recall_route(index);
-            }
-        } else if state.release() {
-            self.stale.insert(index);
-            info!(route = %name, "route released");
+        for route in newly_held {
+            self.recall(route);
         }
+        let is_any_held = self.states.iter().any(super::route::RouteState::is_held);
+        if was_read && self.has_unsaved_hold() {
+            // Held while they were read.
+            self.books.holds_due = now;
+            return;
+        }
+        self.books.holds_due = now + if is_any_held || !self.books.holds_known { HOLDS_WHILE_HELD } else { HOLDS_ELSE };
     }
 }

@@ -19,6 +19,7 @@ on_every_store! {
     a_filtered_page_examines_one_window,
     a_page_ends_with_the_row_that_fills_its_bytes,
     a_filtered_page_ends_with_the_row_that_fills_its_bytes,
+    heavy_bills_are_read_although_light_ones_between_mislead_about_the_usual_weight,
     a_giant_payload_is_named_with_its_size_and_not_read,
     a_bill_arrives_with_every_column,
     a_payload_is_the_databases_bytes,
@@ -177,6 +178,28 @@ async fn a_filtered_page_ends_with_the_row_that_fills_its_bytes(database: Arc<Da
         request.after = after(&page);
     }
     assert_eq!(seen, (1..=40).rev().collect::<Vec<_>>());
+}
+
+async fn heavy_bills_are_read_although_light_ones_between_mislead_about_the_usual_weight(database: Arc<Database>) {
+    let opened = default_store(&database).await;
+    insert_heavy(&database, 20).await;
+    for id in 1..=20 {
+        let sql = format!("UPDATE async_bill SET next_retry_time = '2020-01-01 00:00:{:02}' WHERE id = {id}", 20 - id);
+        database.execute(&sql).await;
+    }
+    insert(&database, "order.paid", 1_001..=1_100).await;
+    let mut request = FetchRequest { bytes: 250_000, wanted: Some(of_types(&["order.paid"])), ..due() };
+    let mut seen = Vec::new();
+    for _ in 0..20 {
+        opened.store.fetch(&fresh()).await.unwrap();
+        let page = opened.store.fetch(&request).await.unwrap();
+        seen.extend(ids(&page));
+        request.after = after(&page);
+        if page.exhausted {
+            break;
+        }
+    }
+    assert_eq!(seen, (1..=20).rev().collect::<Vec<_>>());
 }
 
 async fn a_giant_payload_is_named_with_its_size_and_not_read(database: Arc<Database>) {

@@ -145,7 +145,7 @@ impl<D: Dialect> SqlStore<D> {
     }
 
     /// Rows come in the order of the primary key, and stop with the page's bytes: then only those are kept before which
-    /// none is missing.
+    /// none is missing. The first of the queue is waited for, past all others, so that every page gets on.
     async fn load_chunk(
         &self,
         lease: &mut Lease<'_, D>,
@@ -158,25 +158,31 @@ impl<D: Dialect> SqlStore<D> {
         let (sql, length) = self.statements.load.fitting(chunk.len());
         let mut values = vec![Value::count(request.max_payload), Value::count(request.max_payload)];
         values.extend(self.padded(chunk.iter().map(|(_, id)| *id), length));
-        let (mut read, mut read_bytes) = (0, 0);
-        let is_whole = lease
+        let first = chunk.first().map(|(_, id)| *id);
+        let (mut read, mut read_bytes, mut is_full) = (0, 0, false);
+        lease
             .scan(sql, &values, |cells| {
+                if is_full && Some(&self.reader.id(cells, 0)?) != first {
+                    return Ok(true);
+                }
                 let row = self.reader.row(cells, request.max_payload)?;
                 read += 1;
                 read_bytes += weight(&row);
                 if let Some(place) = places.get(id_and_seen(&row).0).and_then(|place| rows.get_mut(*place)) {
                     *place = Some(row);
                 }
-                Ok(*bytes + read_bytes < request.bytes || read == chunk.len())
+                is_full |= *bytes + read_bytes >= request.bytes && read < chunk.len();
+                Ok(!is_full || rows.first().is_some_and(Option::is_none))
             })
             .await?;
         self.learn_weight(read, read_bytes);
         *bytes += read_bytes;
-        if is_whole {
+        if !is_full {
             return Ok(ControlFlow::Continue(rows));
         }
+        // Where the first did not come at all, it has left the queue.
         let complete = rows.iter().take_while(|row| row.is_some()).count();
-        rows.truncate(complete);
+        rows.truncate(complete.max(1));
         Ok(ControlFlow::Break(rows))
     }
 
