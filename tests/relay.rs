@@ -157,7 +157,7 @@ async fn a_blocked_sink_with_large_bills_does_not_keep_the_others_from_reading()
     for id in 1..=100 {
         store.commit(id, "a.large", Some(PAYLOAD));
     }
-    let running = start(store.clone(), &[(&blocked, 4), (&other, 4)]);
+    let running = start(Arc::<MemoryStore>::clone(&store), &[(&blocked, 4), (&other, 4)]);
     sleep(Duration::from_secs(1)).await;
     blocked.health.send_replace(Health::Blocked(Trouble::new("blocked", "memory alarm")));
     for id in 101..=110 {
@@ -180,7 +180,7 @@ async fn a_route_that_was_held_before_the_start_delivers_nothing_even_if_the_hol
         }
         store.set_weather(|weather| weather.next_calls_fail.extend(answers.clone()));
         let (held, other) = (TestSink::new(true, false), TestSink::new(true, false));
-        let running = start(store.clone(), &[(&held, 4), (&other, 4)]);
+        let running = start(Arc::<MemoryStore>::clone(&store), &[(&held, 4), (&other, 4)]);
         eventually("the other route delivers", || other.delivered() == 5).await;
         sleep(Duration::from_secs(30)).await;
         assert_eq!(held.delivered(), 0, "held, answers {answers:?}");
@@ -195,7 +195,7 @@ async fn a_hold_by_another_process_keeps_what_waits_from_being_sent() {
     for id in 1..=10 {
         store.commit(id, "a.one", Some(b"{}"));
     }
-    let running = start(store.clone(), &[(&sink, 2)]);
+    let running = start(Arc::<MemoryStore>::clone(&store), &[(&sink, 2)]);
     sleep(Duration::from_secs(1)).await;
     store.hold("a", &hold()).await.unwrap();
     sleep(Duration::from_secs(20)).await;
@@ -212,7 +212,7 @@ async fn a_hold_that_is_not_written_yet_is_written_before_the_relay_stops() {
     for id in 1..=30 {
         store.commit(id, "a.one", Some(b"{}"));
     }
-    let running = start(store.clone(), &[(&sink, 30)]);
+    let running = start(Arc::<MemoryStore>::clone(&store), &[(&sink, 30)]);
     sleep(Duration::from_secs(1)).await;
     store.set_weather(|weather| weather.is_away = true);
     sink.answers.send_replace(true);
