@@ -41,6 +41,9 @@ async fn check_names_what_is_missing_with_its_remedy(kind: Kind) {
     let check = shop.command(&shop.config().store("table", "no_such_table"), &["check"]).await;
     assert_eq!(check.code, Some(1), "{check:?}");
     assert!(check.stdout.contains("no_such_table"), "{check:?}");
+    let status = shop.command(&shop.config().store("table", "no_such_table"), &["status"]).await;
+    assert_eq!(status.code, Some(64), "a table that is not there is a mistake of the configuration: {status:?}");
+    assert!(status.stderr.contains("no_such_table"), "{status:?}");
 }
 
 async fn status_counts_the_open_bills(kind: Kind) {
