@@ -60,7 +60,7 @@ fn shown(
         output.line(format!("no route matches the type {:?}: the bill is left alone", bill.bill_type));
         return Ok(None);
     };
-    let message = match app::compose(route, form)(&bill) {
+    let message = match app::compose(route, form)(&bill).1 {
         Ok(message) => message,
         Err(trouble) => return Ok(Some(trouble)),
     };
