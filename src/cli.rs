@@ -121,12 +121,17 @@ pub struct Release {
     /// All held routes
     #[arg(long, group = "which")]
     pub all: bool,
+    /// Only say which routes it would be
+    #[arg(long)]
+    pub dry_run: bool,
+    #[command(flatten)]
+    pub format: Format,
 }
 
 #[derive(Debug, Args)]
 pub struct Demo {
     /// How many transactions the shop makes
-    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=100_000))]
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(20..=20_000))]
     pub bills: u32,
     /// The seed of all chance, to see the same run again
     #[arg(long, value_name = "N")]

@@ -35,7 +35,7 @@ pub(super) async fn run(file: &Path, env: &Environment<'_>, output: &mut Output)
         Start::Ready(inspection, opened) => (inspection, opened),
         Start::Bad(bad) => {
             findings::print(&bad, false, output);
-            error!("the store cannot be worked with: {} points have to be mended first", bad.len());
+            error!(points = bad.len(), "the store cannot be worked with before these points are mended");
             return Ok(Exit::Found);
         }
         Start::Stopped => return Ok(Exit::Fine),

@@ -72,11 +72,14 @@ pub(super) async fn run(options: &Demo, output: &mut Output) -> Result<Exit, Fai
     let counter = Counter { counts: &counts, sink: &sink, bills: options.bills };
     let watched = counter.watch(&mut shop, is_live.then_some(&mut *output), &mut signals).await;
     life.stop();
-    match life.finish(&mut signals, SHUTDOWN).await {
-        Ending::Fault(fault) => return Err(Failure::Fault(anyhow::anyhow!(fault))),
-        Ending::Finished | Ending::TimedOut(_) | Ending::Aborted(_) => watched?,
+    if let Ending::Fault(fault) = life.finish(&mut signals, SHUTDOWN).await {
+        return Err(Failure::Fault(anyhow::anyhow!(fault)));
     }
+    let watched = watched?;
     let ledger = Ledger::close(&mut shop, &sink, counts.rolled_back.load(Ordering::Relaxed)).await?;
+    if watched == Stop::TimeLimit {
+        output.line(format!("Stopped at the time limit of {} s, before everything was finished.", PATIENCE.as_secs()));
+    }
     ledger.print(output);
     Ok(if ledger.balances() { Exit::Fine } else { Exit::Found })
 }
@@ -147,6 +150,14 @@ async fn open_shop(
     Ok(())
 }
 
+/// Why nobody watches the shop any longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stop {
+    Finished,
+    TimeLimit,
+    Signal,
+}
+
 /// Somebody who watches the shop and the sink.
 struct Counter<'a> {
     counts: &'a Counts,
@@ -156,14 +167,19 @@ struct Counter<'a> {
 
 impl Counter<'_> {
     /// Waits until the shop is closed and no bill is pending, with a live line where somebody can see it.
-    async fn watch(&self, shop: &mut Shop, mut live: Option<&mut Output>, signals: &mut Signals) -> anyhow::Result<()> {
+    async fn watch(
+        &self,
+        shop: &mut Shop,
+        mut live: Option<&mut Output>,
+        signals: &mut Signals,
+    ) -> anyhow::Result<Stop> {
         let began = Instant::now();
         let mut tick = interval(PROGRESS);
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
+        let watched = loop {
             tokio::select! {
                 _ = tick.tick() => {}
-                _ = signals.recv() => break,
+                _ = signals.recv() => break Stop::Signal,
             }
             let [pending, done, failed, _] = shop.standing().await.context("count the bills")?;
             let committed = self.counts.committed.load(Ordering::Relaxed);
@@ -175,13 +191,16 @@ impl Counter<'_> {
                      delivered {done:>6}  failed {failed:>2}{away}"
                 ));
             }
-            if (committed + rolled_back == self.bills && pending == 0) || began.elapsed() >= PATIENCE {
-                break;
+            if committed + rolled_back == self.bills && pending == 0 {
+                break Stop::Finished;
             }
-        }
+            if began.elapsed() >= PATIENCE {
+                break Stop::TimeLimit;
+            }
+        };
         if let Some(output) = live {
             output.line("\n");
         }
-        Ok(())
+        Ok(watched)
     }
 }

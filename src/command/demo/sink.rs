@@ -23,7 +23,7 @@ const OUTAGE: Duration = Duration::from_secs(2);
 /// How long it takes to answer.
 const ANSWER: Duration = Duration::from_millis(10);
 /// Every n-th message is refused the first time.
-const REFUSED_ONCE: u64 = 25;
+const REFUSED_ONCE: u64 = 8;
 /// What the body of the poison bill says.
 pub(super) const POISON: &str = "\"poison\"";
 

@@ -102,23 +102,13 @@ pub(super) fn grants(
         None if condition.is_empty() => {}
         None => note = "-- add the columns that store.where reads to SELECT\n",
     }
-    let qualified = |name: &TableName| {
-        let schema = name.schema.clone().or_else(|| server.schema.clone());
-        TableName { schema, name: name.name.clone() }.quoted('`')
-    };
     let mut grants = vec![format!(
         "{note}GRANT SELECT ({}), UPDATE ({}) ON {} TO {account}",
         list(read),
         list(written),
-        qualified(name)
+        server.qualified(name)
     )];
-    for own in &OWN {
-        grants.push(format!(
-            "GRANT {} ON {} TO {account}",
-            own.rights.join(", "),
-            qualified(&own.name(settings, name))
-        ));
-    }
+    grants.extend(OWN.iter().map(|own| own.grant(settings, name, server, account)));
     grants
 }
 

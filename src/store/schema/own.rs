@@ -106,6 +106,12 @@ impl Own {
         (!table.is_unique(&[first])).then(|| format!("its column {first} is not the primary key"))
     }
 
+    /// The least that `run` needs on the table.
+    pub(super) fn grant(&self, settings: &Settings, application: &TableName, server: &Server, account: &str) -> String {
+        let table = server.qualified(&self.name(settings, application));
+        format!("GRANT {} ON {table} TO {account}", self.rights.join(", "))
+    }
+
     fn definition(&self, is_sqlite: bool) -> &'static str {
         if is_sqlite { self.sqlite } else { self.mysql }
     }
@@ -135,7 +141,11 @@ pub(super) async fn inspect(
                     Some(server) => format!("not visible to {}: missing, or no privilege on it", server.account),
                     None => "missing".to_owned(),
                 };
-                findings.push(Finding::bad(point, problem, REMEDY));
+                let grant =
+                    place.server.map(|server| own.grant(place.settings, place.application, server, &server.account));
+                let remedy =
+                    grant.map_or(REMEDY.to_owned(), |grant| format!("{REMEDY}; or, where it is there: {grant};"));
+                findings.push(Finding::bad(point, problem, remedy));
             }
             Found::Foreign(difference) => findings.push(foreign(point, &difference)),
         }

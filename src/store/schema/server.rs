@@ -3,7 +3,10 @@
 use std::collections::HashMap;
 
 use super::link::{Ask, connect};
-use crate::{finding::Finding, store::settings::Settings};
+use crate::{
+    finding::Finding,
+    store::{mapping::TableName, settings::Settings},
+};
 
 /// Connections that are compared to find read/write splitting; each is asked in several ways.
 const COMPARED_LINKS: usize = 2;
@@ -31,6 +34,12 @@ pub(super) struct Server {
 }
 
 impl Server {
+    /// A table's name for SQL, with the schema that it is in.
+    pub(super) fn qualified(&self, name: &TableName) -> String {
+        let schema = name.schema.clone().or_else(|| self.schema.clone());
+        TableName { schema, name: name.name.clone() }.quoted('`')
+    }
+
     pub(super) async fn look(link: &mut dyn Ask) -> sqlx::Result<Self> {
         let sql = "/* outbill:inspect_variables */ SHOW VARIABLES WHERE Variable_name IN ('version', 'log_bin', 'binlog_format', \
                    'read_only', 'super_read_only', 'innodb_read_only', 'transaction_read_only', 'tx_read_only', 'offline_mode', \
