@@ -157,7 +157,7 @@ async fn a_blocked_sink_with_large_bills_does_not_keep_the_others_from_reading()
     for id in 1..=100 {
         store.commit(id, "a.large", Some(PAYLOAD));
     }
-    let running = start(store.clone(), &[(&blocked, 4), (&other, 4)]);
+    let running = start(Arc::<MemoryStore>::clone(&store), &[(&blocked, 4), (&other, 4)]);
     sleep(Duration::from_secs(1)).await;
     blocked.health.send_replace(Health::Blocked(Trouble::new("blocked", "memory alarm")));
     for id in 101..=110 {
@@ -180,7 +180,7 @@ async fn a_route_that_was_held_before_the_start_delivers_nothing_even_if_the_hol
         }
         store.set_weather(|weather| weather.next_calls_fail.extend(answers.clone()));
         let (held, other) = (TestSink::new(true, false), TestSink::new(true, false));
-        let running = start(store.clone(), &[(&held, 4), (&other, 4)]);
+        let running = start(Arc::<MemoryStore>::clone(&store), &[(&held, 4), (&other, 4)]);
         eventually("the other route delivers", || other.delivered() == 5).await;
         sleep(Duration::from_secs(30)).await;
         assert_eq!(held.delivered(), 0, "held, answers {answers:?}");
@@ -195,7 +195,7 @@ async fn a_hold_by_another_process_keeps_what_waits_from_being_sent() {
     for id in 1..=10 {
         store.commit(id, "a.one", Some(b"{}"));
     }
-    let running = start(store.clone(), &[(&sink, 2)]);
+    let running = start(Arc::<MemoryStore>::clone(&store), &[(&sink, 2)]);
     sleep(Duration::from_secs(1)).await;
     store.hold("a", &hold()).await.unwrap();
     sleep(Duration::from_secs(20)).await;
@@ -212,7 +212,7 @@ async fn a_hold_that_is_not_written_yet_is_written_before_the_relay_stops() {
     for id in 1..=30 {
         store.commit(id, "a.one", Some(b"{}"));
     }
-    let running = start(store.clone(), &[(&sink, 30)]);
+    let running = start(Arc::<MemoryStore>::clone(&store), &[(&sink, 30)]);
     sleep(Duration::from_secs(1)).await;
     store.set_weather(|weather| weather.is_away = true);
     sink.answers.send_replace(true);
@@ -264,7 +264,7 @@ async fn a_row_that_the_application_has_locked_keeps_no_other_bill_waiting() {
     }
     let store = Arc::new(Locked { memory: Arc::clone(&memory), locked: Mutex::new([3, 4, 5].into()) });
     let sink = TestSink::new(true, false);
-    let running = start(store.clone(), &[(&sink, 8)]);
+    let running = start(Arc::<Locked>::clone(&store), &[(&sink, 8)]);
     eventually("all others are done", || memory.count(Status::Done) == 57).await;
     store.locked.lock().unwrap().clear();
     eventually("in the end these too", || memory.count(Status::Done) == 60).await;

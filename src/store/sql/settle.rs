@@ -39,7 +39,7 @@ impl<D: Dialect> SqlStore<D> {
         loop {
             match self.settle_once(&ordered).await {
                 Err(Failure::Conflict(_)) if tries < TRIES && began.elapsed() < CONFLICT_PATIENCE => {
-                    self.pause(&mut tries).await
+                    self.pause(&mut tries).await;
                 }
                 result => return result,
             }
