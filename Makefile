@@ -26,11 +26,10 @@ test-unit: ## what needs no server
 check: ## format, lints and docs, as CI checks them
 	@cargo fmt --check
 	cargo clippy --all-targets -- -D warnings
-	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --quiet
+	RUSTDOCFLAGS="-D warnings" cargo doc --no-deps --document-private-items --quiet
 
 bench: ## bills per second beside a bare publisher, on private servers
-	@cargo build --quiet --release
-	scripts/with-servers cargo bench --bench drain
+	@scripts/with-servers cargo bench --bench drain
 
 format: ## rewrite the sources in the project's format
 	@cargo fmt

@@ -73,14 +73,14 @@ pub fn compose(settings: &RouteSettings, form: &MessageIdForm) -> Compose {
     let destination = settings.destination.clone();
     let content_type: Arc<str> = settings.content_type.as_deref().unwrap_or(message::DEFAULT_CONTENT_TYPE).into();
     let form = form.clone();
-    Arc::new(move |bill| message::compose(bill, &form, &destination, &content_type))
+    Arc::new(move |bill| (message::message_id(bill, &form), message::compose(bill, &form, &destination, &content_type)))
 }
 
 /// Messages without an address, for a sink that needs none.
 pub fn compose_plainly(form: &MessageIdForm) -> Compose {
     let (form, destination) = (form.clone(), Destination::new([]));
     let content_type: Arc<str> = message::DEFAULT_CONTENT_TYPE.into();
-    Arc::new(move |bill| message::compose(bill, &form, &destination, &content_type))
+    Arc::new(move |bill| (message::message_id(bill, &form), message::compose(bill, &form, &destination, &content_type)))
 }
 
 fn retry(settings: &RouteSettings, facts: &Facts) -> Retry {

@@ -608,6 +608,33 @@ async fn two_servers_behind_one_address_are_found() {
     .await;
 }
 
+#[tokio::test]
+async fn a_server_behind_a_socket_is_inspected_and_initialised_with_and_without_tls() {
+    for kind in SERVERS {
+        with_database(kind, async |home| {
+            home.execute(&changed(&[])).await;
+            let socket = home.value("@@socket", "DUAL").await;
+            if !std::path::Path::new(&socket).exists() {
+                return;
+            }
+            let user = format!("sock{}", &home.name["outbill_test".len()..]);
+            home.execute(&format!("CREATE USER '{user}'@'%' IDENTIFIED BY '{PASSWORD}'")).await;
+            home.execute(&format!("GRANT ALL ON `{}`.* TO '{user}'@'%'", home.name)).await;
+            // The first connection is encrypted: MySQL takes a password that it has not cached in no other way.
+            for mode in ["preferred", "disabled"] {
+                let settings = json!({ "socket": socket, "user": user, "password": PASSWORD, "database": home.name,
+                    "tls": { "mode": mode } });
+                let settings: Settings = serde_json::from_value(settings).expect("the settings are valid");
+                initialize(&settings).await;
+                assert_fine(&findings(&settings).await, &format!("on {kind:?} with TLS {mode}"));
+                example(&settings).await.expect("the GRANTs are printed");
+            }
+            home.execute(&format!("DROP USER '{user}'@'%'")).await;
+        })
+        .await;
+    }
+}
+
 /// Passes each connection on to the next of the ports.
 async fn alternate(listener: TcpListener, ports: [u16; 2]) {
     let mut pipes = JoinSet::new();

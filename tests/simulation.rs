@@ -211,8 +211,9 @@ impl Simulation {
             selector: Selector { include: vec![Pattern::new(pattern)], except: Vec::new() },
             line,
             compose: Arc::new(|bill| {
-                Ok(Message {
-                    message_id: bill.id.to_string().into(),
+                let message_id: Arc<str> = bill.id.to_string().into();
+                let message = Message {
+                    message_id: Arc::clone(&message_id),
                     bill_type: bill.bill_type.as_str().into(),
                     bill_id: bill.id.to_string().into(),
                     attempt: bill.seen.attempts() + 1,
@@ -221,7 +222,8 @@ impl Simulation {
                     address: Box::default(),
                     headers: Vec::new(),
                     body: bill.payload.clone().unwrap_or_default(),
-                })
+                };
+                (message_id, Ok(message))
             }),
             retry,
             attempt_log: AttemptLog::Failures,

@@ -23,13 +23,13 @@ const MAY_IMPORT: &[(&str, &[&str])] = &[
     ("store/", &["bill", "policy", "decision", "clock", "secret", "units", "finding", "store"]),
     ("sink/", &["bill", "policy", "decision", "clock", "secret", "units", "finding", "sink"]),
     ("relay/", &["bill", "policy", "decision", "clock", "store", "sink", "relay"]),
-    ("telemetry/", &["config", "telemetry"]),
+    ("telemetry/", &["telemetry"]),
 ];
 
 /// A foreign crate, and the only places below `src/` that may name it.
 const CONFINED: &[(&str, &[&str])] = &[
     ("sqlx", &["store/"]),
-    ("lapin", &["sink/rabbitmq/", "telemetry/"]),
+    ("lapin", &["sink/rabbitmq/"]),
     ("clap", &["cli.rs", "command/", "main.rs"]),
     ("saphyr_parser", &["config/"]),
 ];

@@ -2,5 +2,5 @@
 {timed} CAST(UNIX_TIMESTAMP(NOW()) - FLOOR(UNIX_TIMESTAMP({created_at})) AS SIGNED)
 FROM {table} {index}
 WHERE {status} = {value} {range} {condition}
-ORDER BY {next_retry_time}, {id}
+ORDER BY {order}
 LIMIT 1

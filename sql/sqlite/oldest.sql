@@ -2,5 +2,5 @@
 SELECT CAST(strftime('%s', 'now') AS INTEGER) - CAST(strftime('%s', {created_at}) AS INTEGER)
 FROM {table} {index}
 WHERE {status} = {value} {range} {condition}
-ORDER BY {next_retry_time}, {id}
+ORDER BY {order}
 LIMIT 1

@@ -74,9 +74,20 @@ pub(super) fn about(seconds: u64) -> String {
     }
 }
 
+/// A number with its digits in groups of three.
+pub(super) fn grouped(number: u64) -> String {
+    let (rest, last) = (number / 1_000, number % 1_000);
+    if rest == 0 { last.to_string() } else { format!("{},{last:03}", grouped(rest)) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn digits_are_grouped_by_three() {
+        assert_eq!([0, 999, 10_000, 1_002_003].map(grouped), ["0", "999", "10,000", "1,002,003"]);
+    }
 
     struct Broken(io::ErrorKind);
 

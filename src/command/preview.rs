@@ -60,7 +60,7 @@ fn shown(
         output.line(format!("no route matches the type {:?}: the bill is left alone", bill.bill_type));
         return Ok(None);
     };
-    let message = match app::compose(route, form)(&bill) {
+    let message = match app::compose(route, form)(&bill).1 {
         Ok(message) => message,
         Err(trouble) => return Ok(Some(trouble)),
     };
@@ -83,7 +83,8 @@ fn print(message: &Message, keys: &[AddressKey], route: &RouteSettings, sink: &d
     output.line(format!("route         {}", route.name));
     output.line(format!("sink          {}", route.sink));
     for (name, value) in sink.additions(message) {
-        output.line(format!("{name:<13} {value}"));
+        let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+        output.line(format!("{name:<13} {text}"));
     }
     output.line(message.shown(keys));
 }

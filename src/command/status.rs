@@ -6,7 +6,10 @@ use serde_json::{Value, json};
 
 use crate::{
     cli::Format,
-    command::{self, Exit, Failure, Output, output::about},
+    command::{
+        self, Exit, Failure, Output,
+        output::{about, grouped},
+    },
     config::Environment,
     store::{Count, Overview, OverviewLimits},
 };
@@ -61,8 +64,8 @@ fn print_types(types: Option<&[(String, Count)]>, output: &mut Output) {
 fn shown(count: Option<Count>) -> String {
     match count {
         None => "not known (the database did not answer in time)".to_owned(),
-        Some(Count { value, capped: true }) => format!("≥ {value}"),
-        Some(Count { value, capped: false }) => value.to_string(),
+        Some(Count { value, capped: true }) => format!("≥ {}", grouped(value)),
+        Some(Count { value, capped: false }) => grouped(value),
     }
 }
 

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     policy::{AttemptLog, Retry},
     sink, store,
+    telemetry::LogSettings,
     units::Span,
 };
 
@@ -47,29 +48,6 @@ pub(super) fn default_shutdown_timeout() -> Span {
 pub enum SinkSettings {
     Rabbitmq(Box<sink::rabbitmq::settings::Settings>),
     File(sink::file::Settings),
-}
-
-/// How Outbill logs, to standard error.
-#[derive(Clone, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(deny_unknown_fields, default)]
-pub struct LogSettings {
-    pub format: LogFormat,
-    /// error, warn, info, debug or trace; or directives by module, such as `info,outbill::relay=debug`.
-    pub level: String,
-}
-
-impl Default for LogSettings {
-    fn default() -> Self {
-        Self { format: LogFormat::Text, level: "info".to_owned() }
-    }
-}
-
-/// The form of a log line.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-pub enum LogFormat {
-    Text,
-    Json,
 }
 
 /// A route: which bills, to which sink and address, under which policy. What it leaves out comes from `defaults`.

@@ -1,7 +1,7 @@
 //! The configuration: from a YAML file and the environment to one usable value, or to all mistakes at once.
 //!
 //! Text → [`parse`] → [`tree`] (every value with its place) → [`expand`] (`${NAME}`) → [`walk`] (against the schema, which is
-//! made from the types of [`file`]) → types → [`rules`] (what a schema cannot say). Nothing else reads the environment.
+//! made from the types of [`mod@file`]) → types → [`rules`] (what a schema cannot say). Nothing else reads the environment.
 
 mod expand;
 mod file;
@@ -23,10 +23,10 @@ use std::{
 
 use serde::de::DeserializeOwned;
 
-use crate::{store, units::Span};
+use crate::{store, telemetry::LogSettings, units::Span};
 use tree::Node;
 
-pub use file::{DoneOn, LogFormat, LogSettings, SinkSettings};
+pub use file::{DoneOn, SinkSettings};
 pub use problem::{Problem, Problems};
 pub use routes::RouteSettings;
 pub use schema::schema;

@@ -1,5 +1,5 @@
 //! Checks a tree against the schema. A small walker of our own, because it names every mistake with its place, suggests the
-//! key that was meant, and never shows a secret. It knows exactly the words that [`schema`](super::schema) makes; a test
+//! key that was meant, and never shows a secret. It knows exactly the words that [`schema`](super::schema()) makes; a test
 //! holds that.
 
 use std::rc::Rc;

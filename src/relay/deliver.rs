@@ -71,7 +71,10 @@ impl Relay {
         match decision {
             Decision::PutBack { trouble } => {
                 if exposure != Some(Exposure::Unsent) {
-                    debug!(bill = %flight.id, message_id = %flight.message_id, class = trouble.class, "unconfirmed, will be sent again");
+                    debug!(
+                        bill = %flight.id, r#type = %flight.bill_type, message_id = %flight.message_id, class = trouble.class,
+                        "unconfirmed, will be sent again"
+                    );
                 }
                 // What was not sent, or not to blame, waits for its sink alone.
                 if exposure == Some(Exposure::InFlight)
@@ -129,7 +132,10 @@ impl Relay {
             }
             Decision::Done | Decision::PutBack { .. } | Decision::Hold { .. } => {
                 state.delivered();
-                debug!(bill = %flight.id, message_id = %flight.message_id, attempt = number, sink = %line.name, "delivered");
+                debug!(
+                    bill = %flight.id, r#type = %flight.bill_type, message_id = %flight.message_id, attempt = number,
+                    sink = %line.name, route = %route.name, "delivered"
+                );
                 (Verdict::Done, None, false)
             }
         };

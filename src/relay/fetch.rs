@@ -148,11 +148,11 @@ impl Relay {
 
     fn take_bill(&mut self, route: usize, bill: Bill, now: Instant) {
         let Some(settings) = self.routes.get(route) else { return };
-        let composed = (settings.compose)(&bill);
+        let (message_id, composed) = (settings.compose)(&bill);
         let line = settings.line;
         let weight = bill.weight();
-        let mut flight = Flight {
-            message_id: "".into(),
+        let flight = Flight {
+            message_id,
             bill_type: bill.bill_type.into(),
             id: bill.id,
             seen: bill.seen,
@@ -161,10 +161,8 @@ impl Relay {
             since: now,
             weight,
         };
-        let admitted = composed.and_then(|message| {
-            flight.message_id = Arc::clone(&message.message_id);
-            self.sinks.get(line).map_or(Ok(()), |sink| sink.admit(&message)).map(|()| message)
-        });
+        let admitted = composed
+            .and_then(|message| self.sinks.get(line).map_or(Ok(()), |sink| sink.admit(&message)).map(|()| message));
         match admitted {
             Ok(message) => {
                 let id = flight.id.clone();

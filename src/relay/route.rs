@@ -16,8 +16,8 @@ use crate::{
 /// Routes by their index in the configuration.
 pub(crate) type RouteSet = BTreeSet<usize>;
 
-/// Makes the message of a bill's next attempt.
-pub type Compose = Arc<dyn Fn(&Bill) -> Result<Message, Trouble> + Send + Sync>;
+/// Makes the message of a bill's next attempt. The message id comes beside it: a bill that makes no message has one too.
+pub type Compose = Arc<dyn Fn(&Bill) -> (Arc<str>, Result<Message, Trouble>) + Send + Sync>;
 
 /// One route, ready to use.
 #[derive(Clone)]

@@ -249,7 +249,7 @@ pub enum StoreError {
     /// A statement matched more rows than there are ids: the id is not unique. It was rolled back.
     #[error("an update of {asked} bills matched {matched} rows: the id column does not identify one row")]
     OverMatched { asked: u64, matched: u64 },
-    /// A request that makes no sense for this table (an id that is no number).
+    /// A request that makes no sense for this table (an id that is no number), or settings that name none.
     #[error("{0}")]
     Invalid(String),
 }

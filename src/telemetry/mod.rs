@@ -1,6 +1,8 @@
 //! Logs: one line an event, to standard error, so that a file sink on standard output stays clean. `docs/LOGGING.md` has the
 //! fields and the rules.
 
+mod settings;
+
 use std::{
     fmt,
     io::{self, IsTerminal},
@@ -19,7 +21,7 @@ use tracing_subscriber::{
     registry::LookupSpan,
 };
 
-use crate::config::{LogFormat, LogSettings};
+pub use self::settings::{LogFormat, LogSettings};
 
 /// The filter that `log.level` asks for: a level for everything, or directives by module.
 ///

@@ -41,6 +41,9 @@ async fn check_names_what_is_missing_with_its_remedy(kind: Kind) {
     let check = shop.command(&shop.config().store("table", "no_such_table"), &["check"]).await;
     assert_eq!(check.code, Some(1), "{check:?}");
     assert!(check.stdout.contains("no_such_table"), "{check:?}");
+    let status = shop.command(&shop.config().store("table", "no_such_table"), &["status"]).await;
+    assert_eq!(status.code, Some(64), "a table that is not there is a mistake of the configuration: {status:?}");
+    assert!(status.stderr.contains("no_such_table"), "{status:?}");
 }
 
 async fn status_counts_the_open_bills(kind: Kind) {
@@ -68,7 +71,11 @@ async fn status_counts_the_open_bills(kind: Kind) {
 
     shop.database.bills("order.many", "a", 10_001).await;
     let status = shop.command(&config, &["status"]).await;
-    assert!(status.stdout.contains('≥'), "{}", status.stdout);
+    assert!(status.stdout.contains("≥ 10,000"), "{}", status.stdout);
+    let many = "SELECT 'order.mass', CONCAT(a.id, '-', b.id) FROM async_bill a JOIN async_bill b LIMIT 400000";
+    shop.database.execute(&format!("INSERT INTO async_bill (biz_type, biz_id) {many}")).await;
+    let status = shop.command(&config, &["status"]).await;
+    assert!(!status.stdout.contains("not known"), "{}", status.stdout);
 }
 
 async fn preview_shows_the_exact_message_and_sends_nothing(kind: Kind) {

@@ -24,7 +24,6 @@ use crate::{
     cli::Demo,
     clock::Chance,
     command::{Exit, Failure, Output},
-    config::{LogFormat, LogSettings},
     lifecycle::{self, Ending, Lifecycle, Signals},
     policy::{AttemptLog, Pattern, Retry, Selector},
     relay::{Options, Relay, Route, SinkLine},
@@ -33,7 +32,7 @@ use crate::{
         settings::Settings,
         shop::{Order, Shop},
     },
-    telemetry,
+    telemetry::{self, LogFormat, LogSettings},
     units::Span,
 };
 

@@ -7,8 +7,8 @@ pub(super) mod store;
 use std::{path::PathBuf, time::Duration};
 
 use crate::{
-    config::{file::LogSettings, problem::Problem, tree::Node},
-    telemetry,
+    config::{problem::Problem, tree::Node},
+    telemetry::{self, LogSettings},
     units::Span,
 };
 

@@ -292,7 +292,9 @@ impl Cursors {
 
     /// Where a cursor at the end reads from: its place of a short while ago.
     fn trail_of(&self, cursor: &Cursor, now: Instant) -> Option<Mark> {
-        let then = self.trail.iter().rev().find(|(then, _)| *then + TRAIL <= now);
+        let old_enough = self.trail.iter().rev().find(|(then, _)| *then + TRAIL <= now);
+        // Before anything is that old: where the end was first reached. What is below is left to the sweep.
+        let then = old_enough.or(self.trail.front());
         nearest(then.map(|(_, mark)| mark.clone()), cursor.after.clone())
     }
 

@@ -20,7 +20,7 @@ pub async fn example(settings: &Settings) -> anyhow::Result<Vec<String>> {
     let name = application_name(settings).map_err(anyhow::Error::msg)?;
     let (mut link, server) = super::connected(settings).await?;
     let table = read_table(&mut link, server.as_ref(), &name).await?;
-    link.close().await?;
+    link.close().await;
     let mut statements = create_table(&name, settings, server.is_none());
     if let Some(server) = &server {
         let mut grants = grants(&name, settings, server, table.as_ref(), ACCOUNT).into_iter();

@@ -1,7 +1,5 @@
 //! The facts that the store's statements depend on, from the same look at the table that the inspection takes.
 
-use anyhow::Context as _;
-
 use super::{
     application_name,
     link::Ask,
@@ -11,6 +9,7 @@ use super::{
     table::{Column, Kind},
 };
 use crate::store::{
+    StoreError,
     facts::{self, Facts, IdKind},
     settings::Settings,
 };
@@ -24,10 +23,12 @@ pub(in crate::store) async fn facts(link: &mut dyn Ask, is_sqlite: bool, setting
     let name = application_name(settings).map_err(anyhow::Error::msg)?;
     let server = if is_sqlite { None } else { Some(Server::look(link).await?) };
     let table = read_table(link, server.as_ref(), &name).await?;
-    let table = table.with_context(|| format!("the table {name} does not exist, or is not visible to this user"))?;
+    let unseen =
+        |what: String| StoreError::Invalid(format!("{what} not visible to this user; `outbill check` says more"));
+    let table = table.ok_or_else(|| unseen(format!("the table {name} does not exist, or is")))?;
     let column = |wanted: &str| {
-        let missing = || format!("the table {name} has no column {wanted}, or it is not visible to this user");
-        table.column(wanted).with_context(missing)
+        let missing = || unseen(format!("the table {name} has no column {wanted}, or it is"));
+        table.column(wanted).ok_or_else(missing)
     };
     let names = &settings.columns;
     let reason = names.reason.as_deref().map(column).transpose()?;

@@ -94,7 +94,7 @@ pub async fn plan(settings: &Settings, example: bool) -> Result<Plan, InitError>
         statements.push(own::insert_meta(&name, "message_id_form", &own::form_text(&form), server.is_none()));
         (form, reason)
     };
-    link.close().await?;
+    link.close().await;
     Ok(Plan { statements, message_id_form, message_id_reason })
 }
 
@@ -129,7 +129,8 @@ pub async fn apply(settings: &Settings, plan: &Plan) -> anyhow::Result<()> {
     for statement in &plan.statements {
         link.ask(statement).await.with_context(|| format!("run: {statement}"))?;
     }
-    link.close().await.context("close the connection")
+    link.close().await;
+    Ok(())
 }
 
 /// The statement that makes `store.own_schema`, where it is set and not there.

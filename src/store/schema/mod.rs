@@ -68,7 +68,7 @@ pub async fn inspect(settings: &Settings, max_payload: Option<u64>) -> anyhow::R
     }
     let place = Place { settings, application: &application, server: server.as_ref() };
     inspection.look(&mut link, &place).await.context("inspect the schema")?;
-    link.close().await.context("close the connection")?;
+    link.close().await;
     Ok(inspection)
 }
 

@@ -157,7 +157,7 @@ pub(super) async fn splitting(settings: &Settings, is_mariadb: bool) -> anyhow::
         }
     }
     for link in links {
-        link.close().await?;
+        link.close().await;
     }
     Ok(splitting_finding(servers))
 }

@@ -125,7 +125,10 @@ impl Statements {
             Range::Due => "AND {next_retry_time} <= {now}",
             Range::Scheduled => "AND {next_retry_time} > {now}",
         };
+        // Where all times are NULL, MariaDB would sort the whole range by them before it gives the first entry.
+        let order = if matches!(question.range, Range::Fresh) { "{id}" } else { "{next_retry_time}, {id}" };
         let mut names = self.names.with("range", self.names.fill(range));
+        names.set("order", self.names.fill(order));
         names.set("value", status_literal(question.status)).set("timed", D::timed_select(facts, limit_ms));
         statement(&names, question.text)
     }
