@@ -227,6 +227,59 @@ async fn a_hold_that_is_not_written_yet_is_written_before_the_relay_stops() {
     assert!(store.holds().await.unwrap().contains_key("a"), "after a restart 20 more would fail");
 }
 
+/// A store in which the application has locked a row.
+#[derive(Debug)]
+struct Locked {
+    memory: Arc<MemoryStore>,
+    locked: Mutex<BTreeSet<i128>>,
+}
+
+#[async_trait]
+impl Store for Locked {
+    async fn fetch(&self, request: &FetchRequest) -> Result<Page, StoreError> {
+        self.memory.fetch(request).await
+    }
+
+    async fn settle(&self, settlements: &[Settlement]) -> Result<u64, StoreError> {
+        let is_locked = |s: &Settlement| self.locked.lock().unwrap().contains(&s.id.as_integer().unwrap());
+        if settlements.iter().any(is_locked) {
+            sleep(Duration::from_secs(1)).await;
+            return Err(StoreError::Busy("lock wait timeout".to_owned()));
+        }
+        self.memory.settle(settlements).await
+    }
+
+    async fn holds(&self) -> Result<HashMap<String, Hold>, StoreError> {
+        self.memory.holds().await
+    }
+
+    async fn hold(&self, route: &str, hold: &Hold) -> Result<(), StoreError> {
+        self.memory.hold(route, hold).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_row_that_the_application_has_locked_keeps_no_other_bill_waiting() {
+    let memory = MemoryStore::new();
+    for id in 1..=60 {
+        memory.commit(id, "a.one", Some(b"{}"));
+    }
+    let store = Arc::new(Locked { memory: Arc::clone(&memory), locked: Mutex::new([3, 4, 5].into()) });
+    let sink = TestSink::new(true, false);
+    let running = start(Arc::<Locked>::clone(&store), &[(&sink, 8)]);
+    eventually("all others are done", || memory.count(Status::Done) == 57).await;
+    store.locked.lock().unwrap().clear();
+    eventually("in the end these too", || memory.count(Status::Done) == 60).await;
+    memory.commit(61, "a.one", Some(b"{}"));
+    store.locked.lock().unwrap().insert(61);
+    eventually("it is delivered", || sink.delivered() == 61).await;
+    running.stop.cancel();
+    sleep(Duration::from_secs(3)).await;
+    store.locked.lock().unwrap().clear();
+    running.stop().await;
+    assert_eq!(memory.count(Status::Done), 61, "settled before the end");
+}
+
 /// A store whose fresh rows were scheduled between the look at the index and the reading of the row.
 #[derive(Debug)]
 struct Rescheduled(Arc<MemoryStore>);

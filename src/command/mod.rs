@@ -63,7 +63,7 @@ impl From<anyhow::Error> for Failure {
     /// The store's word decides, wherever it stands in the chain.
     fn from(error: anyhow::Error) -> Self {
         match error.downcast_ref::<StoreError>() {
-            Some(StoreError::Unavailable(_)) => Self::Unreachable(error),
+            Some(StoreError::Unavailable(_) | StoreError::Busy(_)) => Self::Unreachable(error),
             Some(StoreError::Invalid(_)) => Self::Usage(format!("{error:#}")),
             Some(StoreError::Refused(_) | StoreError::OverMatched { .. }) | None => Self::Fault(error),
         }

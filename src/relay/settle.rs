@@ -1,9 +1,13 @@
 //! Settle: writes back what came of the attempts, and keeps the holds.
 
-use std::{collections::HashMap, sync::Arc, time::Duration};
+use std::{
+    collections::{HashMap, VecDeque},
+    sync::Arc,
+    time::Duration,
+};
 
 use tokio::time::Instant;
-use tracing::{error, info};
+use tracing::{error, info, warn};
 
 use super::{Event, Relay, route::Pause};
 use crate::{
@@ -13,6 +17,9 @@ use crate::{
 
 /// Bills that one transaction settles at most.
 const BATCH: usize = 1_000;
+/// The wait between two tries to settle a bill whose row is locked: each may hold up the others for as long as a lock is
+/// waited for.
+const BUSY_WAIT: Duration = Duration::from_secs(5);
 /// How often the holds are read while a route is held: how soon `outbill release` works.
 const HOLDS_WHILE_HELD: Duration = Duration::from_secs(2);
 /// How often otherwise, for holds that another process set.
@@ -32,6 +39,9 @@ pub(super) struct Books {
     owners: Vec<Owner>,
     /// Settlements at the front that are written one by one, because their batch was refused.
     one_by_one: usize,
+    /// Settlements of rows that somebody else has locked. One of them is tried now and then, alone.
+    busy: VecDeque<(Settlement, Owner)>,
+    busy_until: Instant,
     writing: bool,
     pause: Pause,
     holds_due: Instant,
@@ -60,6 +70,8 @@ impl Books {
             settlements: Vec::new(),
             owners: Vec::new(),
             one_by_one: 0,
+            busy: VecDeque::new(),
+            busy_until: now,
             writing: false,
             pause: Pause::default(),
             holds_due: now,
@@ -74,7 +86,7 @@ impl Books {
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        !self.writing && self.settlements.is_empty()
+        !self.writing && self.settlements.is_empty() && self.busy.is_empty()
     }
 
     /// Until then nothing may be delivered: any route may be held since an earlier run.
@@ -88,12 +100,28 @@ impl Books {
     }
 
     pub(super) fn next_at(&self) -> Option<Instant> {
-        let waits = !self.writing && !self.settlements.is_empty();
-        self.pause.until().filter(|_| waits)
+        if self.writing {
+            return None;
+        }
+        if self.settlements.is_empty() {
+            return (!self.busy.is_empty()).then_some(self.busy_until);
+        }
+        self.pause.until()
     }
 
     pub(super) fn holds_due_at(&self) -> Option<Instant> {
         (!self.reading_holds).then_some(self.holds_due)
+    }
+
+    /// Lets one settlement of a locked row be tried again, if it is time and no others are written one by one.
+    fn readmit(&mut self, now: Instant) {
+        if self.one_by_one > 0 || self.busy_until > now {
+            return;
+        }
+        if let Some((settlement, owner)) = self.busy.pop_front() {
+            self.give_back(vec![settlement], vec![owner]);
+            self.one_by_one = 1;
+        }
     }
 
     /// The next batch, in the order in which the settlements came.
@@ -115,7 +143,11 @@ impl Books {
 
 impl Relay {
     pub(super) fn start_settle(&mut self, now: Instant) {
-        if self.books.writing || self.books.settlements.is_empty() || !self.books.pause.is_over(now) {
+        if self.books.writing {
+            return;
+        }
+        self.books.readmit(now);
+        if self.books.settlements.is_empty() || !self.books.pause.is_over(now) {
             return;
         }
         self.books.writing = true;
@@ -151,6 +183,16 @@ impl Relay {
                 self.books.give_back(settlements, owners);
                 self.books.pause.begin(now, &mut self.chance);
                 self.quiet.outage(now, "store", &reason);
+            }
+            Err(StoreError::Busy(_)) if settlements.len() == 1 => {
+                self.quiet.note(now, "settle busy", || {
+                    warn!(
+                        bill = settlements.first().map(|settlement| settlement.id.to_string()),
+                        "the row of a delivered bill is locked by another transaction: it is settled later"
+                    );
+                });
+                self.books.busy.extend(settlements.into_iter().zip(owners));
+                self.books.busy_until = now + BUSY_WAIT;
             }
             Err(_) if settlements.len() > 1 => {
                 self.books.one_by_one += settlements.len();

@@ -17,8 +17,11 @@ use super::{
 };
 use crate::secret::{Secret, SecretSource};
 
-/// How long a statement of ours waits for somebody else's lock: longer than a good transaction, shorter than patience.
-const LOCK_WAIT: Duration = Duration::from_secs(5);
+/// How long a statement of ours waits for somebody else's lock on the server: a whole batch waits with the one row that is
+/// locked, so this is the shortest time that MySQL knows.
+const LOCK_WAIT: Duration = Duration::from_secs(1);
+/// How long SQLite, where every writer locks the whole file, waits for another.
+const FILE_LOCK_WAIT: Duration = Duration::from_secs(5);
 
 /// Prepared statements that a connection keeps, more than there are different ones.
 const STATEMENTS_MAX: usize = 96;
@@ -72,7 +75,7 @@ fn sqlite(url: &Secret) -> Result<Sqlite, String> {
     let options = options
         .create_if_missing(false)
         .journal_mode(SqliteJournalMode::Wal)
-        .busy_timeout(LOCK_WAIT)
+        .busy_timeout(FILE_LOCK_WAIT)
         .statement_cache_capacity(STATEMENTS_MAX)
         .disable_statement_logging();
     Ok(Sqlite { options })

@@ -22,7 +22,7 @@ use crate::bill::{Bill, BillId, Seen};
 
 /// What the relay needs of a store. Every call may be repeated, and every error leaves the rows as they were or as
 /// asked, never half. Calls run at once on several connections; none holds a transaction or lock after it returns.
-/// Deadlocks and lock timeouts (1213, 1205) are retried inside, a bounded number of times.
+/// Deadlocks and lock timeouts (1213, 1205) are retried inside, a bounded number of times and for a bounded time.
 ///
 /// A returned future may be dropped at any await: a connection in an unknown state is closed, never handed on.
 #[async_trait]
@@ -239,6 +239,9 @@ pub enum StoreError {
     /// Away, read-only, out of connections, timed out, refusing us, or its schema changed under us: try again later.
     #[error("{0}")]
     Unavailable(String),
+    /// A row is locked by somebody else, or in a deadlock: others need not wait for it.
+    #[error("{0}")]
+    Busy(String),
     /// The database refuses what was asked because of its content (a trigger, a constraint): asking again as a whole is
     /// in vain; one by one shows which row it is.
     #[error("the database refuses the change: {0}")]

@@ -44,7 +44,8 @@ pub(super) enum Failure {
 impl From<Failure> for StoreError {
     fn from(failure: Failure) -> Self {
         match failure {
-            Failure::Conflict(text) | Failure::TooSlow(text) => Self::Unavailable(text),
+            Failure::Conflict(text) => Self::Busy(text),
+            Failure::TooSlow(text) => Self::Unavailable(text),
             Failure::Store(error) => error,
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use sqlx::SqlStr;
+use tokio::time::Instant;
 
 use super::{
     SqlStore,
@@ -19,6 +20,8 @@ use crate::{
 
 /// Deadlocks and lock timeouts are tried this often in all.
 pub(super) const TRIES: u32 = 5;
+/// Who has waited this long for a lock lets the caller try the other rows.
+const CONFLICT_PATIENCE: Duration = Duration::from_millis(900);
 const FIRST_PAUSE: Duration = Duration::from_millis(10);
 
 // The widths of the attempt log's columns, in characters.
@@ -32,10 +35,12 @@ impl<D: Dialect> SqlStore<D> {
         let mut ordered: Vec<&Settlement> = settlements.iter().collect();
         // Everybody who locks rows in the order of their ids waits in line instead of in a ring.
         ordered.sort_by_key(|settlement| settlement.id.as_integer());
-        let mut tries = 1;
+        let (mut tries, began) = (1, Instant::now());
         loop {
             match self.settle_once(&ordered).await {
-                Err(Failure::Conflict(_)) if tries < TRIES => self.pause(&mut tries).await,
+                Err(Failure::Conflict(_)) if tries < TRIES && began.elapsed() < CONFLICT_PATIENCE => {
+                    self.pause(&mut tries).await;
+                }
                 result => return result,
             }
         }
