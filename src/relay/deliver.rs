@@ -122,11 +122,14 @@ impl Relay {
             Decision::Fail { trouble } => {
                 line.clear(&flight.id);
                 let streak_is_full = label == "rejected" && state.rejected(trouble.class);
-                error!(
-                    bill = %flight.id, r#type = %flight.bill_type, message_id = %flight.message_id, attempt = number,
-                    sink = %line.name, route = %route.name, class = trouble.class, error = %trouble.error,
-                    "failed: a person has to look"
-                );
+                let key = format!("{} {} failed", route.name, trouble.class);
+                self.quiet.failure(now, &key, || {
+                    error!(
+                        bill = %flight.id, r#type = %flight.bill_type, message_id = %flight.message_id, attempt = number,
+                        sink = %line.name, route = %route.name, class = trouble.class, error = %trouble.error,
+                        "failed: a person has to look"
+                    );
+                });
                 let reason = format!("{}: {}", trouble.class, trouble.error);
                 (Verdict::Failed { reason }, Some(trouble), streak_is_full)
             }
