@@ -115,8 +115,9 @@ fn start(store: Arc<dyn Store>, sinks: &[(&Arc<TestSink>, usize)]) -> Running {
         selector: Selector { include: vec![Pattern::new(format!("{name}.*"))], except: Vec::new() },
         line,
         compose: Arc::new(|bill| {
-            Ok(Message {
-                message_id: bill.id.to_string().into(),
+            let message_id: Arc<str> = bill.id.to_string().into();
+            let message = Message {
+                message_id: Arc::clone(&message_id),
                 bill_type: bill.bill_type.as_str().into(),
                 bill_id: bill.id.to_string().into(),
                 attempt: bill.seen.attempts() + 1,
@@ -125,7 +126,8 @@ fn start(store: Arc<dyn Store>, sinks: &[(&Arc<TestSink>, usize)]) -> Running {
                 address: Box::default(),
                 headers: Vec::new(),
                 body: bill.payload.clone().unwrap_or_default(),
-            })
+            };
+            (message_id, Ok(message))
         }),
         retry: Retry::default(),
         attempt_log: AttemptLog::Failures,

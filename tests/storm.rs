@@ -349,8 +349,9 @@ impl Storm {
             selector: Selector { include: vec![Pattern::new(format!("t{index}.*"))], except: Vec::new() },
             line: *line,
             compose: Arc::new(|bill| {
-                Ok(Message {
-                    message_id: bill.id.to_string().into(),
+                let message_id: Arc<str> = bill.id.to_string().into();
+                let message = Message {
+                    message_id: Arc::clone(&message_id),
                     bill_type: bill.bill_type.as_str().into(),
                     bill_id: bill.id.to_string().into(),
                     attempt: bill.seen.attempts() + 1,
@@ -359,7 +360,8 @@ impl Storm {
                     address: Box::default(),
                     headers: Vec::new(),
                     body: bill.payload.clone().unwrap_or_default(),
-                })
+                };
+                (message_id, Ok(message))
             }),
             retry,
             attempt_log: AttemptLog::Failures,
