@@ -110,7 +110,7 @@ pub(super) struct RetrySettings {
     /// By how much each wait is longer than the one before.
     #[schemars(range(min = 1, max = 1000))]
     pub(super) factor: f64,
-    /// No wait is longer, jitter aside.
+    /// No wait is longer, jitter aside. At most 30d.
     pub(super) cap: Span,
     /// The share of a wait by which chance shortens or lengthens it.
     #[schemars(range(min = 0, max = 1))]

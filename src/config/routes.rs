@@ -1,6 +1,9 @@
 //! Routes: from what the file says, under `defaults`, to what the relay uses.
 
-use std::collections::{BTreeMap, HashMap};
+use std::{
+    collections::{BTreeMap, HashMap},
+    time::Duration,
+};
 
 use crate::{
     config::{
@@ -17,6 +20,9 @@ use crate::{
         template::{Destination, Template},
     },
 };
+
+/// The largest `retry.cap`: who waits longer does not retry, and a date far enough away is none that a database knows.
+const LONGEST_CAP: Duration = Duration::from_hours(30 * 24);
 
 /// A route as it is used.
 #[derive(Clone, Debug)]
@@ -124,6 +130,9 @@ fn read(node: &Node, around: &Surroundings<'_>, problems: &mut Vec<Problem>) -> 
     let retry = Retry::from(options.retry);
     if retry.base.is_zero() {
         problems.push(Problem::at(&node.nearest(&["retry", "base"]).place, "must be longer than 0"));
+    }
+    if retry.cap > LONGEST_CAP {
+        problems.push(Problem::at(&node.nearest(&["retry", "cap"]).place, "is longer than 30d, the longest wait"));
     }
     if retry.base > retry.cap && node.nearest(&["retry"]).is_sound() {
         problems.push(Problem::at(&node.nearest(&["retry", "cap"]).place, "is shorter than `base`"));

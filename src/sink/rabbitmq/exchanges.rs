@@ -17,8 +17,9 @@ use crate::decision::Trouble;
 const MAX_REMEMBERED: usize = 4_096;
 /// How long a missing exchange is taken to be missing still.
 const MISSING_FOR: Duration = Duration::from_secs(2);
-/// The same for one that we may not write to: finding that out costs a channel.
-const REFUSED_FOR: Duration = Duration::from_secs(30);
+/// The same for one that we may not write to: finding that out costs a channel. Shorter than it takes a person to mend it
+/// and to release the route.
+const REFUSED_FOR: Duration = Duration::from_secs(5);
 
 /// What is known about exchanges.
 #[derive(Debug, Default)]
