@@ -14,7 +14,7 @@ export CARGO_TARGET_DIR ?= $(CACHE)/target
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-12s %s\n", $$1, $$2 }'
 
-demo: ## the main job in a minute, with nothing installed: a SQLite shop, the real relay, a sink that misbehaves
+demo: ## the main job in ten seconds, with nothing installed: a SQLite shop, the real relay, a sink that misbehaves
 	@cargo run --quiet -- demo
 
 test: ## everything, on private MariaDB, MySQL and RabbitMQ that it installs, starts and stops
