@@ -2,6 +2,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end with a panic, and says so")]
 
+#[path = "support/routes.rs"]
+mod routes;
+
 use std::{
     collections::{BTreeSet, HashMap},
     sync::{Arc, Mutex},
@@ -13,8 +16,8 @@ use outbill::{
     clock::Chance,
     decision::{Outcome, Trouble},
     finding::Finding,
-    policy::{AttemptLog, Pattern, Retry, Selector},
-    relay::{Options, Relay, Route, SinkLine},
+    policy::Retry,
+    relay::{Options, Relay, SinkLine},
     sink::{Address, Delivery, Health, Message, Report, Sink},
     store::{
         FetchRequest, Hold, Page, Queue, Row, Settlement, Store, StoreError,
@@ -110,28 +113,11 @@ fn start(store: Arc<dyn Store>, sinks: &[(&Arc<TestSink>, usize)]) -> Running {
         sink: Arc::<TestSink>::clone(sink),
         in_flight: *in_flight,
     });
-    let routes = names.iter().take(sinks.len()).enumerate().map(|(line, name)| Route {
-        name: (*name).into(),
-        selector: Selector { include: vec![Pattern::new(format!("{name}.*"))], except: Vec::new() },
-        line,
-        compose: Arc::new(|bill| {
-            let message_id: Arc<str> = bill.id.to_string().into();
-            let message = Message {
-                message_id: Arc::clone(&message_id),
-                bill_type: bill.bill_type.as_str().into(),
-                bill_id: bill.id.to_string().into(),
-                attempt: bill.seen.attempts() + 1,
-                created_at_s: None,
-                content_type: "text/plain".into(),
-                address: Box::default(),
-                headers: Vec::new(),
-                body: bill.payload.clone().unwrap_or_default(),
-            };
-            (message_id, Ok(message))
-        }),
-        retry: Retry::default(),
-        attempt_log: AttemptLog::Failures,
-    });
+    let routes = names
+        .iter()
+        .take(sinks.len())
+        .enumerate()
+        .map(|(line, name)| routes::route(name, &format!("{name}.*"), line, Retry::default()));
     let stop = CancellationToken::new();
     let relay = Relay::new(store, lines.collect(), routes.collect(), OPTIONS, Chance::from_seed(7));
     #[allow(clippy::disallowed_methods, reason = "the test waits for it")]

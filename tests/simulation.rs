@@ -6,6 +6,9 @@
 
 #![allow(clippy::unwrap_used, reason = "a test may end with a panic, and says so")]
 
+#[path = "support/routes.rs"]
+mod routes;
+
 use std::{
     collections::{BTreeMap, BTreeSet},
     sync::{Arc, Mutex},
@@ -18,8 +21,8 @@ use outbill::{
     clock::Chance,
     decision::{Exposure, Outcome, Trouble},
     finding::Finding,
-    policy::{AttemptLog, Pattern, Retry, Selector},
-    relay::{Options, Relay, Route, SinkLine},
+    policy::Retry,
+    relay::{Options, Relay, SinkLine},
     sink::{Address, Delivery, Health, Message, Report, Sink, Ticket},
     store::memory::{MemoryStore, Status},
 };
@@ -206,28 +209,8 @@ impl Simulation {
             max_attempts: 40,
             ..Retry::default()
         };
-        let routes = ["a.*", "b.*"].into_iter().enumerate().map(|(line, pattern)| Route {
-            name: pattern.into(),
-            selector: Selector { include: vec![Pattern::new(pattern)], except: Vec::new() },
-            line,
-            compose: Arc::new(|bill| {
-                let message_id: Arc<str> = bill.id.to_string().into();
-                let message = Message {
-                    message_id: Arc::clone(&message_id),
-                    bill_type: bill.bill_type.as_str().into(),
-                    bill_id: bill.id.to_string().into(),
-                    attempt: bill.seen.attempts() + 1,
-                    created_at_s: None,
-                    content_type: "text/plain".into(),
-                    address: Box::default(),
-                    headers: Vec::new(),
-                    body: bill.payload.clone().unwrap_or_default(),
-                };
-                (message_id, Ok(message))
-            }),
-            retry,
-            attempt_log: AttemptLog::Failures,
-        });
+        let routes =
+            ["a.*", "b.*"].into_iter().enumerate().map(|(line, pattern)| routes::route(pattern, pattern, line, retry));
         let options = Options {
             poll_interval: Duration::from_millis(200),
             batch: 10,

@@ -11,6 +11,9 @@
     reason = "the numbers of a simulation are small"
 )]
 
+#[path = "support/routes.rs"]
+mod routes;
+
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
     sync::{
@@ -27,8 +30,8 @@ use outbill::{
     clock::Chance,
     decision::{Exposure, Outcome, Trouble},
     finding::Finding,
-    policy::{AttemptLog, Pattern, Retry, Selector},
-    relay::{Options, Relay, Route, SinkLine},
+    policy::Retry,
+    relay::{Options, Relay, SinkLine},
     sink::{Address, Delivery, Health, Message, Report, Sink, Ticket},
     store::{
         FetchRequest, Hold, Ledger, Mark, Page, Row, Settlement, Store, StoreError,
@@ -344,28 +347,11 @@ impl Storm {
             max_attempts: 60,
             ..Retry::default()
         };
-        let routes = self.routes.iter().enumerate().map(|(index, line)| Route {
-            name: format!("t{index}").into(),
-            selector: Selector { include: vec![Pattern::new(format!("t{index}.*"))], except: Vec::new() },
-            line: *line,
-            compose: Arc::new(|bill| {
-                let message_id: Arc<str> = bill.id.to_string().into();
-                let message = Message {
-                    message_id: Arc::clone(&message_id),
-                    bill_type: bill.bill_type.as_str().into(),
-                    bill_id: bill.id.to_string().into(),
-                    attempt: bill.seen.attempts() + 1,
-                    created_at_s: None,
-                    content_type: "text/plain".into(),
-                    address: Box::default(),
-                    headers: Vec::new(),
-                    body: bill.payload.clone().unwrap_or_default(),
-                };
-                (message_id, Ok(message))
-            }),
-            retry,
-            attempt_log: AttemptLog::Failures,
-        });
+        let routes = self
+            .routes
+            .iter()
+            .enumerate()
+            .map(|(index, line)| routes::route(&format!("t{index}"), &format!("t{index}.*"), *line, retry));
         let (sinks, routes) = (sinks.collect(), routes.collect());
         let seed = self.between(0, 1 << 40);
         let table = Arc::<Table>::clone(&self.table);
