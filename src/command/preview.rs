@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use serde_json::{Map, Value};
+use anyhow::bail;
+use serde_json::{Map, Value, json};
 
 use crate::{
     app,
@@ -57,7 +58,11 @@ fn shown(
         Row::Invalid { class, problem, .. } => return Ok(Some(Trouble::new(class, problem))),
     };
     let Some(route) = config.routes.iter().find(|route| route.selector.takes(&bill.bill_type)) else {
-        output.line(format!("no route matches the type {:?}: the bill is left alone", bill.bill_type));
+        if as_json {
+            output.line(json!({ "status": status, "type": bill.bill_type, "route": null }));
+        } else {
+            output.line(format!("no route matches the type {:?}: the bill is left alone", bill.bill_type));
+        }
         return Ok(None);
     };
     let message = match app::compose(route, form)(&bill).1 {
@@ -67,7 +72,11 @@ fn shown(
     let keys = config.sinks.get(&route.sink).map(app::address_keys).unwrap_or_default();
     for line in app::sinks(config)?.into_iter().filter(|line| *line.name == route.sink) {
         if as_json {
-            output.line(json(&message, keys, line.sink.as_ref())?);
+            let mut shown = as_value(&message, keys, line.sink.as_ref())?;
+            shown.insert("status".to_owned(), status.as_str().into());
+            shown.insert("route".to_owned(), route.name.as_str().into());
+            shown.insert("sink".to_owned(), route.sink.as_str().into());
+            output.line(Value::Object(shown));
         } else {
             output.line(format!("status        {status}"));
             print(&message, keys, route, line.sink.as_ref(), output);
@@ -89,12 +98,11 @@ fn print(message: &Message, keys: &[AddressKey], route: &RouteSettings, sink: &d
     output.line(message.shown(keys));
 }
 
-fn json(message: &Message, keys: &[AddressKey], sink: &dyn Sink) -> anyhow::Result<Value> {
-    let mut shown = serde_json::to_value(message.shown(keys))?;
-    let additions: Map<String, Value> =
-        sink.additions(message).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
-    if let Value::Object(shown) = &mut shown {
-        shown.insert("sink_additions".to_owned(), Value::Object(additions));
-    }
+fn as_value(message: &Message, keys: &[AddressKey], sink: &dyn Sink) -> anyhow::Result<Map<String, Value>> {
+    let Value::Object(mut shown) = serde_json::to_value(message.shown(keys))? else {
+        bail!("a message is shown as an object");
+    };
+    let additions = sink.additions(message).into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    shown.insert("sink_additions".to_owned(), Value::Object(additions));
     Ok(shown)
 }

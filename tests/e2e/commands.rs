@@ -92,9 +92,16 @@ async fn preview_shows_the_exact_message_and_sends_nothing(kind: Kind) {
         assert!(preview.stdout.contains(word), "{word}: {}", preview.stdout);
     }
     let json = shop.command(&config, &["preview", "--id", &id, "--json"]).await;
-    assert!(json.json().to_string().contains("order.paid:1001-1"), "{json:?}");
+    let shown = json.json();
+    assert_eq!(
+        (&shown["message_id"], &shown["status"]),
+        (&"order.paid:1001-1".into(), &"0 (pending)".into()),
+        "{json:?}"
+    );
+    assert_eq!(shown["sink_additions"]["outbill-id"], id.as_str(), "{json:?}");
+    assert_eq!(shown["body"], payload.as_str(), "{json:?}");
     let none = shop.command(&config, &["preview", "--id", "999999"]).await;
-    assert!(matches!(none.code, Some(1 | 64)), "{none:?}");
+    assert_eq!(none.code, Some(1), "{none:?}");
     let nonsense = shop.command(&config, &["preview", "--id", "abc"]).await;
     assert!(matches!(nonsense.code, Some(1 | 64)), "{nonsense:?}");
     assert_eq!(shop.database.count("status = 0 AND retry_count = 0").await, 1);
