@@ -122,6 +122,9 @@ async fn retry_brings_failed_bills_back(kind: Kind) {
     let dry = shop.command(&config, &["retry", "--type", "order.paid", "--dry-run"]).await;
     assert_eq!(dry.code, Some(0), "{dry:?}");
     assert_eq!(shop.database.count("status = 0").await, 0, "a dry run changes nothing");
+    assert!(!dry.stdout.contains("limit"), "{dry:?}");
+    let some = shop.command(&config, &["retry", "--type", "order.paid", "--dry-run", "--limit", "4"]).await;
+    assert!(some.stdout.contains("4 failed bills") && some.stdout.contains("the limit of 4"), "{some:?}");
     let retry = shop.command(&config, &["retry", "--type", "order.paid"]).await;
     assert_eq!(retry.code, Some(0), "{retry:?}");
     assert!(retry.stdout.contains('9'), "{retry:?}");
