@@ -1,4 +1,5 @@
-//! The relay in situations that chance seldom brings about: paused time, a store in memory, sinks that do as they are told.
+//! The relay in situations that chance seldom brings about: paused time (a sleep only moves the clock), a store in memory,
+//! sinks that do as they are told.
 
 #![allow(clippy::unwrap_used, reason = "a test may end with a panic, and says so")]
 

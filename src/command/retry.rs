@@ -26,11 +26,11 @@ pub(super) async fn run(
         Some(bill_type) => Selection::Type(bill_type),
         None => Selection::Ids(options.id),
     };
-    let is_by_type = matches!(selection, Selection::Type(_));
-    let ids = ledger.retry(&selection, options.limit as usize, options.dry_run).await?;
+    let limit = options.limit as usize;
+    let ids = ledger.retry(&selection, limit, options.dry_run).await?;
+    let is_at_limit = matches!(selection, Selection::Type(_)) && ids.len() == limit;
     if options.format.json {
         let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
-        let is_at_limit = is_by_type && ids.len() == options.limit as usize;
         output
             .line(json!({ "dry_run": options.dry_run, "count": ids.len(), "ids": ids, "limit_reached": is_at_limit }));
     } else {
@@ -42,8 +42,8 @@ pub(super) async fn run(
         if let Some(more) = ids.len().checked_sub(SHOWN).filter(|more| *more > 0) {
             output.line(format!("  and {more} more"));
         }
-        if is_by_type && ids.len() == options.limit as usize {
-            output.line(format!("that is the limit of {}: there may be more, run it again", options.limit));
+        if is_at_limit {
+            output.line(format!("that is the limit of {limit}: there may be more, run it again"));
         }
     }
     // By id a person means just these: one that is not failed, or not there, is worth a word.

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use sqlx::{
-    Connection, Executor, SqliteConnection,
+    AssertSqlSafe, Connection, Executor, SqliteConnection,
     sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous},
 };
 
@@ -30,7 +30,7 @@ pub struct Failure {
 }
 
 impl Shop {
-    /// Opens the database, which is made where it is missing.
+    /// Opens the database, which is made where it is missing, with a table of orders.
     pub async fn open(path: &Path) -> sqlx::Result<Self> {
         let options = SqliteConnectOptions::new()
             .filename(path)
@@ -42,8 +42,15 @@ impl Shop {
         connection
             .execute("CREATE TABLE IF NOT EXISTS orders (number INTEGER PRIMARY KEY, amount_cents INTEGER NOT NULL)")
             .await?;
-        connection.execute(include_str!("../../sql/sqlite/example.sql")).await?;
         Ok(Self(connection))
+    }
+
+    /// Makes the table of bills by the statements of `init --example`.
+    pub async fn make_table(&mut self, statements: Vec<String>) -> sqlx::Result<()> {
+        for statement in statements {
+            self.0.execute(AssertSqlSafe(statement)).await?;
+        }
+        Ok(())
     }
 
     /// Writes an order and its bill in one transaction, and commits both or neither.

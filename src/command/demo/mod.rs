@@ -6,7 +6,7 @@ mod sink;
 
 use std::{
     io::{self, IsTerminal},
-    path::Path,
+    path::PathBuf,
     sync::{
         Arc,
         atomic::{AtomicU32, Ordering},
@@ -53,6 +53,10 @@ pub(super) async fn run(options: &Demo, output: &mut Output) -> Result<Exit, Fai
     let database = folder.path().join("shop.db");
     let mut chance = options.seed.map_or_else(Chance::from_system, Chance::from_seed);
     let mut shop = Shop::open(&database).await.context("open the shop")?;
+    let settings: Settings =
+        serde_json::from_value(serde_json::json!({ "url": format!("sqlite://{}", database.display()) }))
+            .context("describe the shop's database")?;
+    shop.make_table(schema::example(&settings).await?).await.context("make the table of bills")?;
     output.line(
         "A shop writes an order and a bill in one transaction, and rolls some of them back. Outbill delivers the",
     );
@@ -63,7 +67,7 @@ pub(super) async fn run(options: &Demo, output: &mut Output) -> Result<Exit, Fai
 
     let sink = Arc::new(DemoSink::new(options.bills as usize * 2 / 5));
     let life = Lifecycle::new();
-    let relay = relay(&database, &sink, &mut chance).await?;
+    let relay = relay(&settings, &sink, &mut chance).await?;
     life.spawn("relay", relay.run(life.stopping()));
     let counts = Arc::new(Counts::default());
     life.spawn("shop", open_shop(database.clone(), options.bills, chance, Arc::clone(&counts)));
@@ -92,13 +96,10 @@ struct Counts {
 }
 
 /// The relay as `run` has it, over the shop's own database.
-async fn relay(database: &Path, sink: &Arc<DemoSink>, chance: &mut Chance) -> anyhow::Result<Relay> {
-    let settings: Settings =
-        serde_json::from_value(serde_json::json!({ "url": format!("sqlite://{}", database.display()) }))
-            .context("describe the shop's database")?;
-    let plan = schema::plan(&settings, false).await.context("plan Outbill's own tables")?;
-    schema::apply(&settings, &plan).await.context("make Outbill's own tables")?;
-    let store = store::open(&settings, "demo").await?.store;
+async fn relay(settings: &Settings, sink: &Arc<DemoSink>, chance: &mut Chance) -> anyhow::Result<Relay> {
+    let plan = schema::plan(settings, false).await.context("plan Outbill's own tables")?;
+    schema::apply(settings, &plan).await.context("make Outbill's own tables")?;
+    let store = store::open(settings, "demo").await?.store;
     let retry =
         Retry { base: Duration::from_millis(200), cap: Duration::from_secs(1), max_attempts: 5, ..Retry::default() };
     let route = Route {
@@ -123,12 +124,7 @@ async fn relay(database: &Path, sink: &Arc<DemoSink>, chance: &mut Chance) -> an
 }
 
 /// The application: one transaction after the other, evenly over the time that the shop is open.
-async fn open_shop(
-    database: std::path::PathBuf,
-    bills: u32,
-    mut chance: Chance,
-    counts: Arc<Counts>,
-) -> anyhow::Result<()> {
+async fn open_shop(database: PathBuf, bills: u32, mut chance: Chance, counts: Arc<Counts>) -> anyhow::Result<()> {
     let mut shop = Shop::open(&database).await.context("open the shop a second time, as an application of its own")?;
     let began = Instant::now();
     for number in 1..=bills {
